@@ -1,0 +1,2 @@
+//! The `detent` binary.
+fn main() {}

@@ -1,0 +1,296 @@
+//! Templates: JSON values with references, as plans and probes use them.
+//!
+//! An object with exactly one key that starts with `$` is a reference:
+//!
+//! | form | gives |
+//! |---|---|
+//! | `{"$goal": "/date_range/from"}` | that part of the goal's input |
+//! | `{"$step": "fetch", "at": "/rows"}` | that part of an earlier step's output |
+//! | `{"$args": "/path"}` | that part of the step's own arguments (probes only) |
+//! | `{"$output": "/id"}` | that part of the step's own output (expectations only) |
+//! | `{"$meta": "goal_id"}` | `goal_id`, `tenant`, `agent` or `work_dir` |
+//! | `{"$concat": [...]}` | the parts joined to one text |
+
+use crate::error::{Code, Fault};
+use crate::ids::StepId;
+use crate::json;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+/// Deepest nesting of a template.
+pub const DEPTH_MAX: usize = 32;
+
+/// One reference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reference<'a> {
+    /// Into the goal's input.
+    Goal(&'a str),
+    /// Into an earlier step's output.
+    Step(StepId, &'a str),
+    /// Into the step's own arguments.
+    Args(&'a str),
+    /// Into the step's own output.
+    Output(&'a str),
+    /// A fact about the goal itself.
+    Meta(&'a str),
+}
+
+/// Where references are looked up. `None` is "not there".
+pub trait Scope {
+    /// The value that `reference` names.
+    fn lookup(&self, reference: &Reference<'_>) -> Option<Value>;
+}
+
+impl<F: Fn(&Reference<'_>) -> Option<Value>> Scope for F {
+    fn lookup(&self, reference: &Reference<'_>) -> Option<Value> {
+        self(reference)
+    }
+}
+
+enum Node<'a> {
+    Reference(Reference<'a>),
+    Concat(&'a [Value]),
+    Plain,
+}
+
+fn invalid(at: &str, message: &str) -> Fault {
+    Fault::new(Code::PlanInvalid, message).at(at)
+}
+
+/// What kind of node an object is; an unknown `$` key is a mistake, not data.
+fn classify<'a>(map: &'a Map<String, Value>, at: &str) -> Result<Node<'a>, Fault> {
+    let Some(key) = map.keys().find(|k| k.starts_with('$')) else {
+        return Ok(Node::Plain);
+    };
+    let value = &map[key];
+    let extra = map
+        .keys()
+        .any(|k| k != key && !(key == "$step" && k == "at"));
+    if extra {
+        return Err(invalid(at, &format!("{key} stands beside other keys")));
+    }
+    let pointer = |v: &'a Value| -> Result<&'a str, Fault> {
+        let text = v.as_str().filter(|t| json::is_pointer(t));
+        text.ok_or_else(|| invalid(at, "a JSON pointer is empty or starts with /"))
+    };
+    let reference = match key.as_str() {
+        "$goal" => Reference::Goal(pointer(value)?),
+        "$args" => Reference::Args(pointer(value)?),
+        "$output" => Reference::Output(pointer(value)?),
+        "$meta" => Reference::Meta(
+            value
+                .as_str()
+                .filter(|m| ["goal_id", "tenant", "agent", "work_dir"].contains(m))
+                .ok_or_else(|| invalid(at, "$meta is goal_id, tenant, agent or work_dir"))?,
+        ),
+        "$step" => {
+            let id = value.as_str().unwrap_or_default();
+            let id = StepId::new(id).map_err(|e| invalid(at, &e.to_string()))?;
+            Reference::Step(id, map.get("at").map_or(Ok(""), pointer)?)
+        }
+        "$concat" => {
+            let parts = value.as_array();
+            let parts = parts.ok_or_else(|| invalid(at, "$concat takes an array"))?;
+            return Ok(Node::Concat(parts));
+        }
+        other => return Err(invalid(at, &format!("{other} is not a reference"))),
+    };
+    Ok(Node::Reference(reference))
+}
+
+/// Calls `visit` with each reference and its place.
+///
+/// Fails with [`Code::PlanInvalid`] on a malformed reference or when the template is
+/// nested deeper than [`DEPTH_MAX`].
+pub fn walk<'a>(
+    template: &'a Value,
+    visit: &mut dyn FnMut(Reference<'a>, &str),
+) -> Result<(), Fault> {
+    walk_at(template, &mut String::new(), 0, visit)
+}
+
+fn walk_at<'a>(
+    v: &'a Value,
+    at: &mut String,
+    depth: usize,
+    visit: &mut dyn FnMut(Reference<'a>, &str),
+) -> Result<(), Fault> {
+    if depth > DEPTH_MAX {
+        return Err(invalid(at, "nested too deeply"));
+    }
+    let mut inner = |v: &'a Value, key: &str, at: &mut String| {
+        let len = at.len();
+        at.push('/');
+        at.push_str(&json::pointer_escape(key));
+        let done = walk_at(v, at, depth + 1, visit);
+        at.truncate(len);
+        done
+    };
+    match v {
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .try_for_each(|(i, v)| inner(v, &i.to_string(), at)),
+        Value::Object(map) => match classify(map, at)? {
+            Node::Reference(r) => {
+                visit(r, at);
+                Ok(())
+            }
+            Node::Concat(parts) => parts
+                .iter()
+                .enumerate()
+                .try_for_each(|(i, v)| inner(v, &i.to_string(), at)),
+            Node::Plain => map.iter().try_for_each(|(k, v)| inner(v, k, at)),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// The steps that `template` refers to.
+pub fn steps_of(template: &Value) -> Result<BTreeSet<StepId>, Fault> {
+    let mut out = BTreeSet::new();
+    walk(template, &mut |r, _| {
+        if let Reference::Step(id, _) = r {
+            out.insert(id);
+        }
+    })?;
+    Ok(out)
+}
+
+/// Does `template` hold any reference at all?
+pub fn has_references(template: &Value) -> bool {
+    let mut any = false;
+    let walked = walk(template, &mut |_, _| any = true);
+    any || walked.is_err()
+}
+
+/// Replaces every reference by its value.
+///
+/// Fails with [`Code::ReferenceMissing`] when one is not there.
+pub fn resolve(template: &Value, scope: &dyn Scope) -> Result<Value, Fault> {
+    resolve_at(template, scope, &mut String::new(), 0)
+}
+
+fn resolve_at(v: &Value, scope: &dyn Scope, at: &mut String, depth: usize) -> Result<Value, Fault> {
+    if depth > DEPTH_MAX {
+        return Err(invalid(at, "nested too deeply"));
+    }
+    let inner = |v: &Value, key: &str, at: &mut String| {
+        let len = at.len();
+        at.push('/');
+        at.push_str(&json::pointer_escape(key));
+        let done = resolve_at(v, scope, at, depth + 1);
+        at.truncate(len);
+        done
+    };
+    match v {
+        Value::Array(items) => {
+            let items = items.iter().enumerate();
+            let items: Result<_, _> = items.map(|(i, v)| inner(v, &i.to_string(), at)).collect();
+            Ok(Value::Array(items?))
+        }
+        Value::Object(map) => match classify(map, at)? {
+            Node::Reference(r) => scope.lookup(&r).ok_or_else(|| {
+                let message = format!("{} is not there", describe(&r));
+                Fault::new(Code::ReferenceMissing, message).at(at.as_str())
+            }),
+            Node::Concat(parts) => {
+                let mut text = String::new();
+                for (i, part) in parts.iter().enumerate() {
+                    match inner(part, &i.to_string(), at)? {
+                        Value::String(s) => text.push_str(&s),
+                        other => text.push_str(&json::canonical(&other)),
+                    }
+                }
+                Ok(Value::String(text))
+            }
+            Node::Plain => {
+                let fields = map.iter();
+                let fields: Result<_, Fault> = fields
+                    .map(|(k, v)| Ok((k.clone(), inner(v, k, at)?)))
+                    .collect();
+                Ok(Value::Object(fields?))
+            }
+        },
+        other => Ok(other.clone()),
+    }
+}
+
+fn describe(r: &Reference<'_>) -> String {
+    match r {
+        Reference::Goal(p) => format!("goal input {p:?}"),
+        Reference::Step(id, p) => format!("output {p:?} of step {id}"),
+        Reference::Args(p) => format!("argument {p:?}"),
+        Reference::Output(p) => format!("output {p:?}"),
+        Reference::Meta(m) => format!("meta {m:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn scope(r: &Reference<'_>) -> Option<Value> {
+        match r {
+            Reference::Goal(p) => json!({"product": "w", "n": 3}).pointer(p).cloned(),
+            Reference::Step(id, p) if id.as_str() == "a" => {
+                json!({"rows": [1, 2]}).pointer(p).cloned()
+            }
+            Reference::Meta("goal_id") => Some(json!("g1")),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn references_are_replaced() {
+        let t = json!({"p": {"$goal": "/product"}, "r": {"$step": "a", "at": "/rows/1"},
+            "f": {"$concat": ["out/", {"$meta": "goal_id"}, "-", {"$goal": "/n"}]}, "plain": [1, {"x": null}]});
+        let got = resolve(&t, &scope).unwrap();
+        assert_eq!(
+            got,
+            json!({"p": "w", "r": 2, "f": "out/g1-3", "plain": [1, {"x": null}]})
+        );
+    }
+
+    #[test]
+    fn a_missing_value_says_where() {
+        let f = resolve(&json!({"x": [{"$step": "b", "at": "/y"}]}), &scope).unwrap_err();
+        assert_eq!(f.code, Code::ReferenceMissing);
+        assert_eq!(f.at.as_deref(), Some("/x/0"));
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for bad in [
+            json!({"$goal": "product"}),
+            json!({"$gaol": "/product"}),
+            json!({"$goal": "/product", "other": 1}),
+            json!({"$step": "a.b"}),
+            json!({"$meta": "time"}),
+            json!({"$concat": "x"}),
+        ] {
+            assert_eq!(
+                resolve(&bad, &scope).unwrap_err().code,
+                Code::PlanInvalid,
+                "{bad}"
+            );
+        }
+        let deep = (0..100).fold(json!(1), |v, _| json!([v]));
+        assert_eq!(
+            walk(&deep, &mut |_, _| ()).unwrap_err().code,
+            Code::PlanInvalid
+        );
+    }
+
+    #[test]
+    fn steps_are_found_also_inside_concat() {
+        let t = json!([{"$step": "a"}, {"$concat": [{"$step": "b", "at": "/x"}]}]);
+        let ids: Vec<_> = steps_of(&t)
+            .unwrap()
+            .into_iter()
+            .map(String::from)
+            .collect();
+        assert_eq!(ids, ["a", "b"]);
+    }
+}

@@ -1,0 +1,71 @@
+//! Confines one process tree.
+//!
+//! A caller hands over a [`ProcessSpec`] and gets back an [`Exit`]: what the
+//! program wrote, how it ended, what it used, and at which [`Level`] it was
+//! confined. The trait is [`Confine`]; the level built here is **tree**.
+//!
+//! # What the tree level promises
+//!
+//! Every run has a *keeper*: a small single-threaded process, started for this
+//! run alone, that is the subreaper of everything the program starts.
+//!
+//! - [`Confine::run`] returns only when the whole tree is dead and reaped: also
+//!   processes that double-forked, took their own session, ignore signals, hold
+//!   the output pipes open, or keep forking.
+//! - The tree dies when the caller does. The keeper watches one pipe; when that
+//!   closes (the caller was killed with SIGKILL, dropped the future, or used its
+//!   [`KillSwitch`]) it kills the tree. It keeps the wall-clock deadline by
+//!   itself, so a caller that is stopped still has its deadline kept.
+//! - Nothing is inherited: the environment is exactly the one given plus two
+//!   markers, open files beyond the three standard ones are closed on exec,
+//!   signal dispositions and mask are the defaults, the session is a new one,
+//!   and set-user-ID programs gain nothing (`no_new_privs`).
+//! - Output, input, arguments and environment are bounded; over a bound the run
+//!   is refused before it starts, or ended with [`Cause::OutputLimit`].
+//! - Leftovers of a caller that died together with its keepers are found by
+//!   their marker and killed: [`Confine::sweep`].
+//!
+//! # What the tree level does not protect from
+//!
+//! The program runs with the caller's user, files and network. It can read and
+//! write what the caller can, connect anywhere, and use any amount of memory,
+//! processor time, processes and disk until its deadline. Being the same user it
+//! can stop or kill its keeper: then the caller notices, kills what carries the
+//! run's marker and what descends from it, and reports
+//! [`SpawnError::KeeperLost`]; a process that has by then both wiped its
+//! environment and left its parents gets away. It can ask a service outside
+//! its tree (cron, systemd, a container engine) to start something for it. A
+//! process in an uninterruptible system call outlasts SIGKILL, and the run then
+//! lasts as long. [`Level::missing`] names what is absent and travels with every
+//! result, so that nobody takes this level for more than it is.
+//!
+//! # What this crate must not know
+//!
+//! Goals, plans, tools, the bus, the journal. It can be used by itself, also
+//! from a shell through the `detent-keeper` program.
+
+mod clock;
+mod confine;
+mod error;
+mod exit;
+mod frame;
+mod keeper;
+mod kill;
+mod proc;
+mod session;
+mod spec;
+mod sweep;
+mod tree;
+
+pub use clock::BootInstant;
+pub use confine::{Confine, Started};
+pub use error::{SpawnError, Stage, SweepError};
+pub use exit::{Cause, Exit, Level};
+pub use keeper::keeper_main;
+pub use kill::KillSwitch;
+pub use spec::{
+    ARGS_BYTES_MAX, ENV_RUN_ID, ENV_RUN_OWNER, Limits, OUTPUT_BYTES_MAX, ProcessSpec, RunTag,
+    STDIN_BYTES_MAX, STRING_BYTES_MAX, TAG_BYTES_MAX,
+};
+pub use sweep::SweepReport;
+pub use tree::{KeeperCommand, TreeConfine};

@@ -1,0 +1,342 @@
+//! Rot: flipped bytes, cut files, swapped witnesses. Nothing may be lost in silence.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{OTHER, ROWS, Rows, contents, copy_dir, open, seeded};
+use detent_store::{Store, StoreError, StoreOptions, Txn, VerifyOnOpen};
+use rand::RngExt;
+use tempfile::TempDir;
+
+/// A closed store with rows written, overwritten and deleted, and what it holds.
+struct Sample {
+    dir: TempDir,
+    rows: Rows,
+    other: Rows,
+}
+
+impl Sample {
+    async fn new() -> Sample {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(&dir.path().join("store"));
+        for n in 0..400_u32 {
+            let key = (n % 300).to_be_bytes().to_vec();
+            let mut txn = Txn::new().put(ROWS, key, format!("{n:0300}")).put(
+                OTHER,
+                "last",
+                n.to_be_bytes().to_vec(),
+            );
+            if n % 7 == 0 {
+                txn = txn.delete(ROWS, (n / 2).to_be_bytes().to_vec());
+            }
+            store.commit(txn).await.unwrap();
+        }
+        store
+            .commit(Txn::new().put(OTHER, "large", vec![9; 100_000]))
+            .await
+            .unwrap();
+        let (rows, other) = (contents(&store, ROWS), contents(&store, OTHER));
+        store.close().await.unwrap();
+        Sample { dir, rows, other }
+    }
+
+    fn store(&self) -> PathBuf {
+        self.dir.path().join("store")
+    }
+
+    fn copy(&self, name: &str) -> PathBuf {
+        let copy = self.dir.path().join(name);
+        copy_dir(&self.store(), &copy);
+        copy
+    }
+}
+
+/// Damages a copy and opens it: `true` when that was found, `false` when nothing is lost.
+async fn is_found(sample: &Sample, name: &str, damage: impl FnOnce(&Path)) -> bool {
+    let copy = sample.copy(name);
+    damage(&copy);
+    let found = match Store::open(StoreOptions::journal(&copy)) {
+        Err(error) => {
+            assert!(error.is_corrupt(), "{name}: {error}");
+            // Said once is said always: opening again does not make it good.
+            let again = Store::open(StoreOptions::journal(&copy)).unwrap_err();
+            assert!(again.is_corrupt(), "{name}: {again}");
+            true
+        }
+        Ok(store) => {
+            assert_eq!(
+                contents(&store, ROWS),
+                sample.rows,
+                "{name}: rows lost in silence"
+            );
+            assert_eq!(
+                contents(&store, OTHER),
+                sample.other,
+                "{name}: rows lost in silence"
+            );
+            store.close().await.unwrap();
+            false
+        }
+    };
+    fs::remove_dir_all(copy).unwrap();
+    found
+}
+
+fn flip(file: &Path, offset: usize, bit: u8) {
+    let mut content = fs::read(file).unwrap();
+    content[offset] ^= 1 << bit;
+    fs::write(file, content).unwrap();
+}
+
+#[tokio::test]
+async fn a_flipped_bit_anywhere_in_the_data_is_found_or_harmless() {
+    let mut random = seeded();
+    let sample = Sample::new().await;
+    let bytes = fs::metadata(sample.store().join("db")).unwrap().len() as usize;
+    let mut found = 0;
+    for round in 0..120 {
+        let (offset, bit) = (random.random_range(0..bytes), random.random_range(0..8));
+        let name = format!("flip {round}: byte {offset} bit {bit}");
+        found +=
+            usize::from(is_found(&sample, &name, |dir| flip(&dir.join("db"), offset, bit)).await);
+    }
+    println!("{found} of 120 flips hit live data");
+    assert!(found > 0);
+}
+
+#[tokio::test]
+async fn a_flipped_bit_in_the_other_files_is_found_or_harmless() {
+    let mut random = seeded();
+    let sample = Sample::new().await;
+    let names = fs::read_dir(sample.store())
+        .unwrap()
+        .map(|entry| entry.unwrap());
+    let files: Vec<_> = names
+        .filter(|entry| entry.file_type().unwrap().is_file())
+        .collect();
+    assert!(files.len() >= 4, "db, conf, LOCK, WITNESS");
+    for file in files.iter().filter(|file| file.file_name() != "db") {
+        let bytes = file.metadata().unwrap().len() as usize;
+        for round in 0..15 {
+            let (offset, bit) = (random.random_range(0..bytes), random.random_range(0..8));
+            let file = file.file_name();
+            let name = format!("{} {round}: byte {offset} bit {bit}", file.display());
+            is_found(&sample, &name, |dir| flip(&dir.join(&file), offset, bit)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cut_file_is_found_or_harmless() {
+    let mut random = seeded();
+    let sample = Sample::new().await;
+    let bytes = fs::metadata(sample.store().join("db")).unwrap().len();
+    for round in 0..20 {
+        let left = random.random_range(0..bytes);
+        let cut = |dir: &Path| {
+            fs::OpenOptions::new()
+                .write(true)
+                .open(dir.join("db"))
+                .unwrap()
+                .set_len(left)
+                .unwrap();
+        };
+        is_found(
+            &sample,
+            &format!("cut {round}: {left} of {bytes} bytes left"),
+            cut,
+        )
+        .await;
+    }
+    let halved = |dir: &Path| {
+        fs::OpenOptions::new()
+            .write(true)
+            .open(dir.join("db"))
+            .unwrap()
+            .set_len(bytes / 2)
+            .unwrap();
+    };
+    assert!(is_found(&sample, "half", halved).await);
+    let witness_cut = |dir: &Path| {
+        fs::OpenOptions::new()
+            .write(true)
+            .open(dir.join("WITNESS"))
+            .unwrap()
+            .set_len(4000)
+            .unwrap();
+    };
+    assert!(is_found(&sample, "witness", witness_cut).await);
+}
+
+#[tokio::test]
+async fn missing_files_are_found() {
+    let sample = Sample::new().await;
+    assert!(
+        is_found(&sample, "no witness", |dir| fs::remove_file(
+            dir.join("WITNESS")
+        )
+        .unwrap())
+        .await
+    );
+    assert!(
+        is_found(&sample, "no data", |dir| fs::remove_file(dir.join("db"))
+            .unwrap())
+        .await
+    );
+    let empty = |dir: &Path| {
+        for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap()) {
+            match entry.file_type().unwrap().is_dir() {
+                true => fs::remove_dir_all(entry.path()).unwrap(),
+                false if entry.file_name() == "WITNESS" => {}
+                false => fs::remove_file(entry.path()).unwrap(),
+            }
+        }
+    };
+    assert!(is_found(&sample, "witness alone", empty).await);
+}
+
+/// The store as it was some commits ago, with the witness of now, and the other way round.
+#[tokio::test]
+async fn data_and_witness_of_different_times_do_not_fit() {
+    let sample = Sample::new().await;
+    let newer = sample.copy("newer");
+    let store = open(&newer);
+    for n in 0..3_u8 {
+        store
+            .commit(Txn::new().put(ROWS, vec![n], "later"))
+            .await
+            .unwrap();
+    }
+    store.close().await.unwrap();
+
+    let old_data = sample.copy("old data");
+    fs::copy(newer.join("WITNESS"), old_data.join("WITNESS")).unwrap();
+    let error = Store::open(StoreOptions::journal(&old_data)).unwrap_err();
+    assert!(
+        error.to_string().contains("store is behind its witness"),
+        "{error}"
+    );
+    assert!(error.is_corrupt());
+
+    fs::copy(sample.store().join("WITNESS"), newer.join("WITNESS")).unwrap();
+    let error = Store::open(StoreOptions::journal(&newer)).unwrap_err();
+    assert!(error.to_string().contains("do not fit"), "{error}");
+}
+
+#[tokio::test]
+async fn the_witness_of_another_store_does_not_fit() {
+    let (one, two) = (Sample::new().await, Sample::new().await);
+    fs::copy(two.store().join("WITNESS"), one.store().join("WITNESS")).unwrap();
+    let error = Store::open(StoreOptions::journal(one.store())).unwrap_err();
+    assert!(
+        error.to_string().contains("belongs to another store"),
+        "{error}"
+    );
+}
+
+/// What a crash between sled's sync and the witness leaves: the witness one group behind.
+#[tokio::test]
+async fn a_witness_one_group_behind_is_no_fault() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store_dir, witness) = (dir.path().join("store"), dir.path().join("witness"));
+    let store = open(&store_dir);
+    store.commit(Txn::new().put(ROWS, "a", "1")).await.unwrap();
+    fs::copy(store_dir.join("WITNESS"), &witness).unwrap();
+    store.commit(Txn::new().put(ROWS, "b", "2")).await.unwrap();
+    store.close().await.unwrap();
+    fs::copy(&witness, store_dir.join("WITNESS")).unwrap();
+
+    let store = open(&store_dir);
+    assert_eq!(contents(&store, ROWS).len(), 2);
+    store.close().await.unwrap();
+    // It was brought up to date: the old one does not fit a second time after one more commit.
+    let store = open(&store_dir);
+    store.commit(Txn::new().put(ROWS, "c", "3")).await.unwrap();
+    store.close().await.unwrap();
+    fs::copy(&witness, store_dir.join("WITNESS")).unwrap();
+    assert!(
+        Store::open(StoreOptions::journal(&store_dir))
+            .unwrap_err()
+            .is_corrupt()
+    );
+}
+
+/// Rows changed behind the store's back, by sled itself and thus with sound pages.
+#[tokio::test]
+async fn a_lost_an_altered_and_a_resurrected_row_are_found() {
+    let sample = Sample::new().await;
+    let stored_key = |n: u32| [&[1, 4], &b"rows"[..], &n.to_be_bytes()].concat();
+    let tamper = |dir: &Path, change: &dyn Fn(&sled::Db)| {
+        let db = sled::Config::new()
+            .path(dir)
+            .segment_size(2 << 20)
+            .open()
+            .unwrap();
+        change(&db);
+        db.flush().unwrap();
+    };
+    let key = stored_key(250);
+    assert!(
+        is_found(&sample, "lost", |dir| tamper(dir, &|db| {
+            db.remove(&key).unwrap().expect("the row was there");
+        }))
+        .await
+    );
+    assert!(
+        is_found(&sample, "altered", |dir| tamper(dir, &|db| {
+            let mut value = db.get(&key).unwrap().unwrap().to_vec();
+            value[20] ^= 1;
+            db.insert(&key, value).unwrap();
+        }))
+        .await
+    );
+    assert!(
+        is_found(&sample, "moved", |dir| tamper(dir, &|db| {
+            let value = db.remove(&key).unwrap().unwrap();
+            db.insert(stored_key(9999), value).unwrap();
+        }))
+        .await
+    );
+}
+
+/// Without the full comparison a damaged row is found when it is read.
+#[tokio::test]
+async fn a_damaged_row_is_found_by_its_reader() {
+    let sample = Sample::new().await;
+    let key = [&[1, 4], &b"rows"[..], &250_u32.to_be_bytes()].concat();
+    let db = sled::Config::new()
+        .path(sample.store())
+        .segment_size(2 << 20)
+        .open()
+        .unwrap();
+    let mut value = db.get(&key).unwrap().unwrap().to_vec();
+    value[20] ^= 1;
+    db.insert(&key, value).unwrap();
+    db.flush().unwrap();
+    drop(db);
+
+    let options = StoreOptions {
+        verify: VerifyOnOpen::Witness,
+        ..StoreOptions::journal(sample.store())
+    };
+    let store = Store::open(options).unwrap();
+    assert!(store.get(ROWS, &249_u32.to_be_bytes()).unwrap().is_some());
+    let error = store.get(ROWS, &250_u32.to_be_bytes()).unwrap_err();
+    assert!(
+        matches!(&error, StoreError::CorruptRow { table, .. } if table == "rows"),
+        "{error}"
+    );
+    let refused = store
+        .commit(Txn::new().put(ROWS, 250_u32.to_be_bytes().to_vec(), "new"))
+        .await;
+    assert!(
+        matches!(refused, Err(StoreError::CorruptRow { .. })),
+        "{refused:?}"
+    );
+    store
+        .commit(Txn::new().put(ROWS, "fine", "v"))
+        .await
+        .unwrap();
+}
