@@ -5,7 +5,6 @@
 //! reader keeps a record of a kind it does not know and parks the goal.
 
 use crate::budget::{Amount, Limits};
-use crate::effect::SlotMark;
 use crate::error::Fault;
 use crate::expect::Observation;
 use crate::ids::{AgentName, NodeId, QuestionId, StepId, ToolName};
@@ -300,6 +299,18 @@ bodies! {
         /// The identity they share.
         identity: Digest,
     }
+    /// An effect that an earlier step left open is this step's from here on: it is
+    /// looked for before any attempt.
+    Inherited = "inherited" {
+        /// The step.
+        step: StepId,
+        /// The step that left it open.
+        from: StepId,
+        /// Its identity.
+        identity: Digest,
+        /// Digest of the arguments.
+        args: Digest,
+    }
     /// The executor told how an attempt ended.
     Outcome = "outcome" {
         /// The step.
@@ -327,6 +338,13 @@ bodies! {
         /// What was found.
         seal: Seal,
     }
+    /// The world is being looked at.
+    Looking = "looking" {
+        /// The step.
+        step: StepId,
+        /// The attempt; 0 before any, where an earlier step's effect is looked for.
+        attempt: u32,
+    }
     /// The world was looked at.
     Observed = "observed" {
         /// The step.
@@ -335,6 +353,8 @@ bodies! {
         attempt: u32,
         /// What was seen, one for each expectation.
         observations: Vec<Observation>,
+        /// The effect is proven absent: nothing there, and nothing on its way.
+        proven_absent: bool,
     }
     /// A step waits until a time.
     Waiting = "waiting" {
@@ -435,7 +455,3 @@ pub enum Said {
         raw: Vec<u8>,
     },
 }
-
-/// Kept so that the slot mark's type is part of the journal's vocabulary: slots lie
-/// beside the journal and are read by the same tools.
-pub type Slot = SlotMark;

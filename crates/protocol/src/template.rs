@@ -8,7 +8,7 @@
 //! | `{"$step": "fetch", "at": "/rows"}` | that part of an earlier step's output |
 //! | `{"$args": "/path"}` | that part of the step's own arguments (probes only) |
 //! | `{"$output": "/id"}` | that part of the step's own output (expectations only) |
-//! | `{"$meta": "goal_id"}` | `goal_id`, `tenant`, `agent` or `work_dir` |
+//! | `{"$meta": "goal_id"}` | `goal_id`, `tenant` or `agent` |
 //! | `{"$concat": [...]}` | the parts joined to one text |
 
 use crate::error::{Code, Fault};
@@ -80,8 +80,8 @@ fn classify<'a>(map: &'a Map<String, Value>, at: &str) -> Result<Node<'a>, Fault
         "$meta" => Reference::Meta(
             value
                 .as_str()
-                .filter(|m| ["goal_id", "tenant", "agent", "work_dir"].contains(m))
-                .ok_or_else(|| invalid(at, "$meta is goal_id, tenant, agent or work_dir"))?,
+                .filter(|m| ["goal_id", "tenant", "agent"].contains(m))
+                .ok_or_else(|| invalid(at, "$meta is goal_id, tenant or agent"))?,
         ),
         "$step" => {
             let id = value.as_str().unwrap_or_default();

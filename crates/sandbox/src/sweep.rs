@@ -214,13 +214,16 @@ fn pin_child(pid: Pid, parent: &Victim) -> Result<Option<Victim>, SweepError> {
     let Some(pidfd) = pin(pid)? else {
         return Ok(None);
     };
-    // The parent's id still means the parent, since that has not ended.
-    let is_child = proc::parent(pid) == Some(parent.pid) && !has_ended(parent, Instant::now());
-    Ok(is_child.then_some(Victim {
+    let child = Victim {
         pid,
         pidfd,
         keeper: false,
-    }))
+    };
+    // The parent's id still means the parent, since that has not ended.
+    let is_child = proc::parent(pid) == Some(parent.pid) && !has_ended(parent, Instant::now());
+    // A zombie under a stopped keeper stays one until the keeper dies.
+    let is_zombie = has_ended(&child, Instant::now());
+    Ok((is_child && !is_zombie).then_some(child))
 }
 
 /// A handle on the process, unless it is gone.

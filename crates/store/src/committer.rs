@@ -181,8 +181,11 @@ impl Committer {
                 let _ = pending.answer.send(Err(StoreError::Closed));
             }
         }
+        // Letting go of sled joins its threads, which can hang as a commit can.
+        self.shared.begin_group();
         self.shared.close();
         drop(self.tree);
+        self.shared.end_group();
         drop(self.lock);
         if let Some(closer) = closer {
             let _ = closer.send(());

@@ -12,10 +12,12 @@ use crate::frame::{self, Kind};
 use crate::key::{self, ChunkSet};
 use crate::{StoreError, Table};
 
-/// sled's segment in bytes; pages up to a quarter of it stay in the synced log file.
-pub(crate) const SEGMENT_BYTES: usize = 2 << 20;
-/// Largest payload of one stored row: 24 of them fit a quarter of a segment.
-pub(crate) const CHUNK_BYTES_MAX: usize = 16 << 10;
+/// sled's segment in bytes; pages up to a quarter of it stay in the synced log file. A segment
+/// is used again only when no page in it is live, so larger ones let the file grow faster.
+pub(crate) const SEGMENT_BYTES: usize = 512 << 10;
+/// Largest payload of one stored row: 24 of them with the longest keys fit a quarter of a
+/// segment, and so do the 257 longest keys of a full index page.
+pub(crate) const CHUNK_BYTES_MAX: usize = 4 << 10;
 
 /// Where stored rows come from: the tree, or the tree under uncommitted writes.
 pub(crate) trait Source {

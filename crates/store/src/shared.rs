@@ -124,11 +124,11 @@ impl Shared {
         self.group_began_ms.store(0, Ordering::Release);
     }
 
-    /// How long the group in flight has been so, in milliseconds; 0 when there is none.
+    /// How long the group in flight has been so, in milliseconds from 1; 0 when there is none.
     pub(crate) fn group_age_ms(&self) -> u64 {
         match self.group_began_ms.load(Ordering::Acquire) {
             0 => 0,
-            began => (self.now_ms() + 1).saturating_sub(began),
+            began => (self.now_ms() + 2).saturating_sub(began),
         }
     }
 

@@ -175,10 +175,13 @@ impl Store {
     /// unless its committer hangs: then its files stay taken until the process ends.
     pub async fn close(self) -> Result<(), StoreError> {
         let (closer, closed) = oneshot::channel();
-        if self.queue.send(Job::Close(closer)).await.is_ok() {
-            let ended = async { closed.await.map_err(|_| self.shared.refusal()) };
-            self.unless_stalled(ended).await?;
-        }
+        self.unless_stalled(async {
+            match self.queue.send(Job::Close(closer)).await {
+                Ok(()) => closed.await.map_err(|_| self.shared.refusal()),
+                Err(_) => Ok(()),
+            }
+        })
+        .await?;
         self.shared
             .failure()
             .map_or(Ok(()), |cause| Err(StoreError::Failed { cause }))

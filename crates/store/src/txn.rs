@@ -6,8 +6,8 @@ use crate::StoreError;
 
 /// Longest table name in bytes.
 pub const TABLE_NAME_BYTES_MAX: usize = 64;
-/// Longest key in bytes.
-pub const KEY_BYTES_MAX: usize = 1024;
+/// Longest key in bytes. Longer ones would let sled's index pages outgrow its synced file.
+pub const KEY_BYTES_MAX: usize = 256;
 /// Longest value in bytes (4 MiB).
 pub const VALUE_BYTES_MAX: usize = 4 << 20;
 /// Most writes, and most conditions, in one transaction.

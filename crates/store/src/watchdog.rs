@@ -37,5 +37,6 @@ fn still_well(shared: &Weak<Shared>, stall_ms_max: u64) -> bool {
         shared.stalled.send_replace(true);
         return false;
     }
-    !shared.is_closed()
+    // A store being closed counts as in flight until sled let go.
+    age_ms > 0 || !shared.is_closed()
 }

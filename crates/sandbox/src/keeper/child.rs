@@ -22,6 +22,9 @@ const DEFAULT_PATH: &str = "/usr/bin:/bin";
 /// no such error.
 const TOO_LATE: Errno = Errno::TIME;
 
+/// How many signals the kernel has.
+const SIGNALS: usize = 64;
+
 /// Executes the program. On an error nothing was executed.
 pub(super) fn spawn(spec: &ProcessSpec) -> Result<Child, SpawnError> {
     check_cwd(&spec.cwd)?;
@@ -63,10 +66,22 @@ fn become_program(keeper: Pid, start_deadline: Option<BootInstant>) -> io::Resul
 
 /// Undoes what the keeper and its caller ignore or block.
 fn default_signals() {
-    for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: SIG_DFL installs no handler. It fails harmlessly for the
-        // numbers that cannot be set.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    // All zero is the kernel's SIG_DFL without flags; longer than its struct on
+    // every architecture.
+    let default = [0_u64; 8];
+    for signal in 1..=SIGNALS {
+        // By number, because libc refuses to touch the two it keeps for itself.
+        // SAFETY: `default` outlives the call and installs no handler. The call
+        // fails harmlessly for the signals that cannot be set.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                std::ptr::null_mut::<u64>(),
+                SIGNALS / 8,
+            );
+        }
     }
     // SAFETY: the set is initialised by sigemptyset before it is used, and
     // there is one thread.

@@ -50,10 +50,9 @@ impl Pumps {
             stderr_max: usize::try_from(limits.stderr_bytes_max).unwrap_or(usize::MAX),
             overflow: false,
         };
-        for pipe in [pumps.stdin(), pumps.stdout(), pumps.stderr()] {
-            if let Some(pipe) = pipe {
-                rustix::io::ioctl_fionbio(pipe, true)?;
-            }
+        let pipes = [pumps.stdin(), pumps.stdout(), pumps.stderr()];
+        for pipe in pipes.into_iter().flatten() {
+            rustix::io::ioctl_fionbio(pipe, true)?;
         }
         Ok(pumps)
     }

@@ -119,3 +119,36 @@ async fn without_input_the_program_sees_the_end_of_file() {
     let exit = run_clean(python("import sys; print(repr(sys.stdin.read()))")).await;
     assert_eq!(text(&exit.stdout), "''\n");
 }
+
+/// Fills a large pipe and ends while its keeper is stopped; its child lets the
+/// keeper go on once the program is a zombie. So all is still in the pipe when
+/// the keeper sees the end.
+const LEAVES_ALL_IN_THE_PIPE: &str = "\
+import fcntl, os, signal
+F_SETPIPE_SZ = 1031
+keeper, program = os.getppid(), os.getpid()
+fcntl.fcntl(1, F_SETPIPE_SZ, 1 << 20)
+os.kill(keeper, signal.SIGSTOP)
+if os.fork() == 0:
+    while ') Z' not in open(f'/proc/{program}/stat').read():
+        pass
+    os.kill(keeper, signal.SIGCONT)
+    os._exit(0)
+os._exit(0 if os.write(1, b'x' * 600000) == 600000 else 1)
+";
+
+#[tokio::test]
+async fn what_a_dead_program_left_in_its_pipe_is_read() {
+    let exit = run_clean(python(LEAVES_ALL_IN_THE_PIPE)).await;
+    assert_eq!(exit.cause, Cause::Exited(0), "{}", text(&exit.stderr_tail));
+    assert_eq!(exit.stdout.len(), 600_000);
+}
+
+#[tokio::test]
+async fn the_cap_holds_for_what_a_dead_program_left_in_its_pipe() {
+    let mut spec = python(LEAVES_ALL_IN_THE_PIPE);
+    spec.limits.stdout_bytes_max = 500_000;
+    let exit = run_clean(spec).await;
+    assert_eq!(exit.cause, Cause::OutputLimit);
+    assert_eq!(exit.stdout.len(), 500_000);
+}

@@ -9,16 +9,16 @@ use detent_store::{Scan, Store, StoreOptions, Table};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-pub const ROWS: Table = Table::new("rows");
-pub const OTHER: Table = Table::new("other");
+pub(crate) const ROWS: Table = Table::new("rows");
+pub(crate) const OTHER: Table = Table::new("other");
 
-pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-pub fn open(dir: &Path) -> Store {
+pub(crate) fn open(dir: &Path) -> Store {
     Store::open(StoreOptions::journal(dir)).unwrap()
 }
 
-pub fn contents(store: &Store, table: Table) -> Rows {
+pub(crate) fn contents(store: &Store, table: Table) -> Rows {
     let rows = store.scan(table, &Scan::prefix("", usize::MAX)).unwrap();
     rows.into_iter()
         .map(|(key, value)| (key.to_vec(), value.to_vec()))
@@ -26,7 +26,7 @@ pub fn contents(store: &Store, table: Table) -> Rows {
 }
 
 /// A generator whose seed is printed, and taken from `DETENT_SEED` when that is set.
-pub fn seeded() -> ChaCha8Rng {
+pub(crate) fn seeded() -> ChaCha8Rng {
     let given = std::env::var("DETENT_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok());
@@ -36,7 +36,7 @@ pub fn seeded() -> ChaCha8Rng {
 }
 
 /// Copies a closed store.
-pub fn copy_dir(from: &Path, to: &Path) {
+pub(crate) fn copy_dir(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();

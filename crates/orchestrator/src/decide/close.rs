@@ -1,0 +1,238 @@
+//! Closing: bringing what runs to its end, then the one terminal record.
+
+use super::{IsLook, Turn};
+use crate::command::Command;
+use crate::state::{Status, StepState};
+use detent_protocol::expect::Evidence;
+use detent_protocol::json::Digest;
+use detent_protocol::messages::SealGoal;
+use detent_protocol::record::{Body, CloseWhy, SealWhy, StepEnd};
+use detent_protocol::result::{GoalResult, Receipt, StepEvidence, StepReport, StepState as Stands};
+use detent_protocol::template::{self, Reference};
+use detent_protocol::{Code, Fault, NodeId, StepId};
+use serde_json::{Value, json};
+
+impl Turn<'_> {
+    /// From here on nothing new is started. A cancel or the deadline seals what runs;
+    /// a failure lets it end by itself.
+    pub(super) fn close(&mut self, why: CloseWhy) {
+        let seal = !matches!(why, CloseWhy::Failed { .. });
+        self.say(Body::Closing { why });
+        if seal {
+            self.seal_running(SealWhy::Closing);
+        }
+        for id in self.open_steps() {
+            let Some(s) = self.state.step(&id) else {
+                continue;
+            };
+            match &s.status {
+                Status::Asking { question } => {
+                    let question = question.clone();
+                    self.lapse(&question, &id);
+                }
+                Status::Waiting { why, .. } if why.is_look() => {}
+                status if status.is_active() => {}
+                _ => self.abandon(&id),
+            }
+        }
+    }
+
+    pub(super) fn seal_running(&mut self, why: SealWhy) {
+        for id in self.open_steps() {
+            if self
+                .state
+                .step(&id)
+                .is_some_and(|s| s.status == Status::Running)
+            {
+                self.seal(&id, why);
+            }
+        }
+    }
+
+    /// Puts a step aside that is not running. What its earlier attempts may have done
+    /// is not forgotten.
+    pub(super) fn abandon(&mut self, id: &StepId) {
+        let Some(s) = self.state.step(id) else { return };
+        let end = if s.effect_open {
+            let message = "put aside before its effect was known";
+            StepEnd::Unknown {
+                fault: Fault::new(Code::OutcomeUnknown, message).at(id.as_str()),
+            }
+        } else {
+            StepEnd::Skipped
+        };
+        self.say(Body::StepEnded {
+            step: id.clone(),
+            end,
+        });
+    }
+
+    /// Ends the goal once every step has ended and, for a cancel, every executor has
+    /// acknowledged.
+    pub(super) fn advance_closing(&mut self) {
+        for id in self.open_steps() {
+            let Some(s) = self.state.step(&id) else {
+                continue;
+            };
+            // What came back during closing and is not being looked at goes no further.
+            let at_rest = matches!(s.status, Status::Pending | Status::Between)
+                || matches!(s.status, Status::Waiting { why, .. } if !why.is_look());
+            if at_rest {
+                self.abandon(&id);
+            }
+        }
+        if !self.open_steps().is_empty() {
+            return;
+        }
+        match self.state.closing.clone() {
+            Some(CloseWhy::Failed { fault }) => self.end_failed(&fault),
+            Some(CloseWhy::Deadline) => {
+                let message = "the deadline passed";
+                self.end_failed(&Fault::new(Code::DeadlineExceeded, message));
+            }
+            Some(CloseWhy::Cancelled { by, reason }) => self.end_cancelled(by, reason),
+            None => {}
+        }
+    }
+
+    fn end_failed(&mut self, fault: &Fault) {
+        // An effect that nobody knows about outranks whatever else went wrong.
+        let unknown = self.state.steps.values().find_map(|s| match &s.status {
+            Status::Unknown { fault } => Some(fault.clone()),
+            _ => None,
+        });
+        let fault = unknown.unwrap_or_else(|| fault.clone());
+        let result = GoalResult::failed(&fault, self.reports());
+        self.say(Body::Ended { result });
+    }
+
+    fn end_cancelled(&mut self, by: String, reason: String) {
+        let Some((confirmed, unconfirmed)) = self.state.sealed.clone() else {
+            // Asked again on each turn until it is answered; the shell keeps one out.
+            return self.commands.push(Command::SealGoal(SealGoal {
+                tenant: self.state.tenant.clone(),
+                goal: self.state.goal,
+            }));
+        };
+        let receipt = Receipt {
+            by,
+            reason,
+            steps: self.reports(),
+            confirmed,
+            unconfirmed,
+        };
+        self.say(Body::Ended {
+            result: GoalResult::Cancelled { receipt },
+        });
+    }
+
+    pub(super) fn on_goal_sealed(&mut self, confirmed: &[NodeId], unconfirmed: &[NodeId]) {
+        let wanted = matches!(self.state.closing, Some(CloseWhy::Cancelled { .. }));
+        if wanted && self.state.sealed.is_none() && self.open_steps().is_empty() {
+            self.say(Body::GoalSealed {
+                confirmed: confirmed.to_vec(),
+                unconfirmed: unconfirmed.to_vec(),
+            });
+        }
+    }
+
+    fn reports(&self) -> Vec<StepReport> {
+        self.state.steps.values().map(|s| report(s)).collect()
+    }
+
+    /// Every step of the plan has ended well: builds the result and checks it.
+    pub(super) fn finish(&mut self) {
+        let data = self.result_data();
+        let checked = data.and_then(|data| {
+            let contract = self.cx.definition.result();
+            contract
+                .check_as(Code::InternalLogicError, &data)
+                .map(|()| data)
+        });
+        match checked {
+            Ok(data) => {
+                let done = || {
+                    self.state
+                        .steps
+                        .values()
+                        .filter(|s| s.status == Status::Done)
+                };
+                let result = GoalResult::Succeeded {
+                    data,
+                    evidence: done().map(|s| evidence(s)).collect(),
+                    stale: done().any(|s| s.stale),
+                };
+                self.say(Body::Ended { result });
+            }
+            Err(fault) => {
+                self.close(CloseWhy::Failed { fault });
+                self.advance_closing();
+            }
+        }
+    }
+
+    fn result_data(&self) -> Result<Value, Fault> {
+        let template = self.state.result.clone().unwrap_or_default();
+        template::resolve(&template, &|r: &Reference<'_>| self.lookup(r))
+    }
+
+    /// Looks a reference of a plan up in the state.
+    pub(super) fn lookup(&self, r: &Reference<'_>) -> Option<Value> {
+        match r {
+            Reference::Goal(p) => self.state.effective.pointer(p).cloned(),
+            Reference::Step(id, p) => {
+                let step = self.state.step(id)?;
+                let output = step
+                    .output
+                    .as_ref()
+                    .filter(|_| step.status == Status::Done)?;
+                output.pointer(p).cloned()
+            }
+            Reference::Meta(name) => Some(match *name {
+                "goal_id" => json!(self.state.goal),
+                "tenant" => json!(self.state.tenant),
+                _ => json!(self.state.agent),
+            }),
+            Reference::Args(_) | Reference::Output(_) => None,
+        }
+    }
+}
+
+/// A step in a failed or cancelled goal's result.
+fn report(s: &StepState) -> StepReport {
+    let (state, fault) = match &s.status {
+        Status::Done => (Stands::Done, None),
+        Status::Failed { fault } => (Stands::Failed, Some(fault.clone())),
+        Status::Unknown { fault } => (Stands::Unknown, Some(fault.clone())),
+        _ => (Stands::Skipped, s.fault.clone()),
+    };
+    StepReport {
+        step: s.step.id.clone(),
+        tool: s.tool.clone(),
+        state,
+        attempts: s.attempts,
+        fault,
+    }
+}
+
+/// Evidence of a step that ended well: what probes saw, or, for a tool without an
+/// effect, its output, which met its schema.
+fn evidence(s: &StepState) -> StepEvidence {
+    let seen = if s.evidence.is_empty() {
+        let output = s.output.as_deref().cloned().unwrap_or_default();
+        vec![Evidence {
+            probe: detent_protocol::expect::PROBE_OUTPUT.to_owned(),
+            what: format!("output of {} meets its schema", s.tool),
+            at_ms: s.since_ms,
+            digest: Digest::of_json(&output),
+            seen: Value::Null,
+        }]
+    } else {
+        s.evidence.clone()
+    };
+    StepEvidence {
+        step: s.step.id.clone(),
+        tool: s.tool.clone(),
+        seen,
+    }
+}

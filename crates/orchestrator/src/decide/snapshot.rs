@@ -1,0 +1,106 @@
+//! What a planner gets to see.
+
+use super::Turn;
+use crate::state::{Status, StepState};
+use detent_protocol::budget::Amount;
+use detent_protocol::json;
+use detent_protocol::messages::{Snapshot, StepView, ToolView};
+use serde_json::{Value, json};
+
+/// Most bytes of step outputs in a snapshot, as JSON. The goal with its amendments
+/// comes on top and is never cut.
+pub(crate) const OUTPUTS_BYTES_MAX: usize = 128 * 1024;
+/// Largest output of one step that is shown whole, bytes.
+const OUTPUT_BYTES_MAX: usize = 16 * 1024;
+
+impl Turn<'_> {
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let agent = self.cx.definition.agent();
+        let budget = &self.state.budget;
+        let (steps, pruned) = self.step_views();
+        let limits = Amount {
+            plan_calls: budget.limits.plan_calls,
+            tokens: budget.limits.tokens,
+            tool_calls: budget.limits.tool_calls,
+            money_micros: budget.limits.money_micros,
+        };
+        Snapshot {
+            agent: agent.name.clone(),
+            description: agent.description.clone(),
+            input: self.state.input.as_ref().clone(),
+            amendments: self.state.amendments.clone(),
+            effective_input: self.state.effective.as_ref().clone(),
+            result_schema: agent.result_schema.clone(),
+            tools: self.tool_views(),
+            steps,
+            violations: self.state.violations.clone(),
+            playbook: agent.playbook.clone(),
+            budget_left: limits.minus(budget.committed),
+            pruned,
+        }
+    }
+
+    fn tool_views(&self) -> Vec<ToolView> {
+        let tools = self.cx.definition.tools();
+        let tools = tools.filter(|t| self.cx.definition.may_plan(&t.def.name));
+        tools
+            .map(|t| ToolView {
+                name: t.def.name.clone(),
+                description: t.def.description.clone(),
+                effect: t.def.effect,
+                input_schema: t.def.input_schema.clone(),
+            })
+            .collect()
+    }
+
+    fn step_views(&self) -> (Vec<StepView>, u32) {
+        let mut left = OUTPUTS_BYTES_MAX;
+        let mut pruned = 0;
+        let mut views: Vec<_> = self.state.steps.values().collect();
+        // The latest revision first: where not all fits, the old outputs go.
+        views.sort_by_key(|s| std::cmp::Reverse(s.revision));
+        let views = views.into_iter().map(|s| {
+            let (output, bytes) = shown(s, left);
+            left = left.saturating_sub(bytes);
+            pruned += u32::from(output.get("pruned_bytes").is_some());
+            view(s, output)
+        });
+        (views.collect(), pruned)
+    }
+}
+
+/// The output whole where it fits, else its size and digest.
+fn shown(s: &StepState, left: usize) -> (Value, usize) {
+    let Some(output) = &s.output else {
+        return (Value::Null, 0);
+    };
+    let bytes = json::size_bytes(output);
+    if bytes <= OUTPUT_BYTES_MAX.min(left) {
+        return (output.as_ref().clone(), bytes);
+    }
+    let digest = json::Digest::of_json(output).short();
+    (json!({"pruned_bytes": bytes, "digest": digest}), 0)
+}
+
+/// A step for planners and for people.
+pub(crate) fn view(s: &StepState, output: Value) -> StepView {
+    let (state, fault) = match &s.status {
+        Status::Done => ("done", None),
+        Status::Failed { fault } => ("failed", Some(fault.clone())),
+        Status::Unknown { fault } => ("unknown", Some(fault.clone())),
+        Status::Skipped => ("skipped", s.fault.clone()),
+        Status::Pending | Status::Between => ("pending", s.fault.clone()),
+        Status::Waiting { .. } => ("waiting", s.fault.clone()),
+        Status::Running => ("running", s.fault.clone()),
+        Status::Sealing { .. } => ("sealing", s.fault.clone()),
+        Status::Looking => ("observing", s.fault.clone()),
+        Status::Asking { .. } => ("asking", s.fault.clone()),
+    };
+    StepView {
+        id: s.step.id.clone(),
+        tool: s.tool.clone(),
+        state: state.to_owned(),
+        output,
+        fault,
+    }
+}

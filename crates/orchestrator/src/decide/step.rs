@@ -1,0 +1,703 @@
+//! The rules for one step and its attempts.
+//!
+//! To give an attempt up the order is always *seal, observe, decide*: first make sure
+//! that it does not run and will not start, then ask the authority, then decide. A new
+//! attempt of a tool with an effect needs one of three things: the world honours the
+//! key or the token, the old attempt never started, or its effect is proven absent.
+
+use super::Turn;
+use crate::command::Command;
+use crate::state::{Presence, Status, StepState};
+use detent_protocol::agent::CompiledTool;
+use detent_protocol::budget::Amount;
+use detent_protocol::contract::Contract;
+use detent_protocol::effect::{self, Effect};
+use detent_protocol::expect::{Expectation, Observation, PROBE_OUTPUT, Verdict};
+use detent_protocol::json::Digest;
+use detent_protocol::messages::{Observe, SealAttempt, ToolCall};
+use detent_protocol::record::{
+    Body, CHOICE_ABSENT, CHOICE_FAIL, CHOICE_HAPPENED, CloseWhy, Question, RunFacts, Seal, SealWhy,
+    StepEnd, ToolOutcome, WaitWhy,
+};
+use detent_protocol::template::{self, Reference};
+use detent_protocol::{Code, Fault, StepId};
+use serde_json::Value;
+
+/// An attempt has to start within this time of its intent, or not at all.
+pub(crate) const START_WITHIN_MS: u64 = 10_000;
+/// Looks at the world after one attempt, before it is given up as undecided.
+const LOOKS_MAX: u32 = 5;
+/// Wait between looks, milliseconds; doubles.
+const LOOK_WAIT_MS: u64 = 250;
+
+/// What can be done with a step that is ready.
+enum Start {
+    /// Make this attempt.
+    Attempt(Box<Attempt>),
+    /// Its effect is another step's, and is there.
+    Bind(StepId, Digest),
+    /// Its effect may be there, from an earlier step: look first.
+    LookFirst(Digest, Digest),
+    /// Another step is at the same effect: not now.
+    NotNow,
+    /// It can't be done.
+    Fail(Fault),
+}
+
+struct Attempt {
+    args: Value,
+    digest: Digest,
+    identity: Option<Digest>,
+}
+
+impl Turn<'_> {
+    // ---- starting ----------------------------------------------------------
+
+    pub(super) fn start_ready_steps(&mut self) {
+        let max = self.cx.definition.agent().policy.parallel_max as usize;
+        let mut active = self
+            .state
+            .steps
+            .values()
+            .filter(|s| s.status.is_active())
+            .count();
+        for id in self.open_steps() {
+            if active >= max || self.state.halt.is_some() || self.state.closing.is_some() {
+                return;
+            }
+            if self.is_ready(&id) {
+                self.start(&id);
+                active += usize::from(self.state.step(&id).is_some_and(|s| s.status.is_active()));
+            }
+        }
+    }
+
+    fn is_ready(&self, id: &StepId) -> bool {
+        let Some(s) = self.state.step(id) else {
+            return false;
+        };
+        let waited = match &s.status {
+            Status::Pending => true,
+            Status::Waiting { until_ms, why } => {
+                matches!(why, WaitWhy::Delay | WaitWhy::Backoff) && *until_ms <= self.cx.now_ms
+            }
+            _ => false,
+        };
+        let done = |d: &StepId| self.state.step(d).is_some_and(|s| s.status == Status::Done);
+        waited && s.step.needs().iter().all(done)
+    }
+
+    fn start(&mut self, id: &StepId) {
+        let Some(s) = self.state.step(id) else { return };
+        let delay = s.step.delay_seconds;
+        if delay > 0 && !s.delayed {
+            let until = self.cx.now_ms.saturating_add(delay * 1000);
+            return self.wait_until(id, until, WaitWhy::Delay);
+        }
+        match self.how_to_start(id) {
+            Start::NotNow => {}
+            Start::Fail(fault) => self.end_failed_step(id, fault.at(id.as_str())),
+            Start::Bind(to, identity) => {
+                self.say(Body::Bound {
+                    step: id.clone(),
+                    to,
+                    identity,
+                });
+                self.end_done(id);
+            }
+            Start::LookFirst(identity, args) => self.look_for_earlier(id, identity, args),
+            Start::Attempt(attempt) => self.attempt(id, *attempt),
+        }
+    }
+
+    fn how_to_start(&self, id: &StepId) -> Start {
+        let Some((s, tool)) = self.step_and_tool(id) else {
+            let message = "its tool is not in the definition";
+            return Start::Fail(Fault::new(Code::ReplayMismatch, message));
+        };
+        let args = match self.args(s, tool) {
+            Ok(args) => args,
+            Err(fault) => return Start::Fail(fault),
+        };
+        let digest = Digest::of_json(&args);
+        if !tool.def.effect.has_slot() {
+            return Start::Attempt(Box::new(Attempt {
+                args,
+                digest,
+                identity: None,
+            }));
+        }
+        let identity = self.identity(s, tool, &args);
+        let attempt = || {
+            Start::Attempt(Box::new(Attempt {
+                args: args.clone(),
+                digest,
+                identity: Some(identity),
+            }))
+        };
+        match self.state.effects.get(&identity) {
+            None => attempt(),
+            Some(e) if e.step == *id => attempt(),
+            Some(e) if e.is == Presence::Absent => attempt(),
+            Some(e) if e.args != digest => {
+                let message = format!("step {} did it with other arguments", e.step);
+                Start::Fail(Fault::new(Code::EffectConflict, message))
+            }
+            Some(e) if e.is == Presence::Present => match self.state.step(&e.step) {
+                Some(other) if other.status == Status::Done => {
+                    Start::Bind(e.step.clone(), identity)
+                }
+                Some(other) if !other.status.is_end() => Start::NotNow,
+                // It is there, but the step that made it failed in another check.
+                _ => Start::LookFirst(identity, digest),
+            },
+            Some(e) => match self.state.step(&e.step) {
+                Some(other) if !other.status.is_end() => Start::NotNow,
+                _ if tool.def.effect == Effect::Once => Start::LookFirst(identity, digest),
+                // The world knows the key or the token: doing it again is safe, as long
+                // as it keeps the key.
+                _ if self.cx.now_ms >= e.since_ms.saturating_add(tool.def.key_valid_for_ms)
+                    && tool.def.effect == Effect::Idempotent =>
+                {
+                    Start::LookFirst(identity, digest)
+                }
+                _ => attempt(),
+            },
+        }
+    }
+
+    fn step_and_tool(&self, id: &StepId) -> Option<(&StepState, &CompiledTool)> {
+        let s = self.state.step(id)?;
+        Some((s, self.cx.definition.tool(&s.tool)?))
+    }
+
+    /// Arguments with all references resolved, and checked.
+    fn args(&self, s: &StepState, tool: &CompiledTool) -> Result<Value, Fault> {
+        let args = template::resolve(&s.step.args, &|r: &Reference<'_>| self.lookup(r))?;
+        tool.input.check_as(Code::InputInvalid, &args)?;
+        Ok(args)
+    }
+
+    fn identity(&self, s: &StepState, tool: &CompiledTool, args: &Value) -> Digest {
+        let anew = s.step.repeat || self.cx.bug == Some(super::Bug::ReplanNewIdentity);
+        let salt = anew.then(|| s.step.id.as_str());
+        let (tenant, goal) = (&self.state.tenant, &self.state.goal);
+        effect::identity(tenant, goal, &s.tool, args, &tool.def.identity, salt)
+    }
+
+    fn attempt(&mut self, id: &StepId, attempt: Attempt) {
+        let Some((s, tool)) = self.step_and_tool(id) else {
+            return;
+        };
+        let reserve = Amount {
+            tool_calls: 1,
+            money_micros: tool.def.cost_micros,
+            ..Amount::default()
+        };
+        if let Some(part) = self.state.budget.refuses(reserve) {
+            let message = format!("{part} is used up before step {id}");
+            let fault = Fault::new(Code::BudgetExhausted, message);
+            return self.close(CloseWhy::Failed { fault });
+        }
+        let (number, tool) = (s.attempts + 1, tool.clone());
+        self.say(Body::Intended {
+            step: id.clone(),
+            attempt: number,
+            tool: tool.def.name.clone(),
+            args: attempt.digest,
+            identity: attempt.identity,
+            reserve,
+        });
+        let key = match self.cx.bug {
+            Some(super::Bug::KeyPerAttempt) => attempt
+                .identity
+                .map(|i| Digest::of_parts(&[&i.0, &number.to_le_bytes()])),
+            _ => attempt.identity,
+        };
+        self.commands.push(Command::Call {
+            call: Box::new(ToolCall {
+                tenant: self.state.tenant.clone(),
+                goal: self.state.goal,
+                step: id.clone(),
+                attempt: number,
+                epoch: self.cx.epoch,
+                tool: tool.def.name.clone(),
+                tool_digest: tool.digest,
+                args: attempt.args,
+                identity: key,
+                fencing_token: self.state.n,
+                start_within_ms: START_WITHIN_MS,
+            }),
+            timeout_ms: tool.def.timeout_ms,
+        });
+    }
+
+    // ---- how attempts end --------------------------------------------------
+
+    /// Is this the attempt that is out?
+    fn is_out(&self, id: &StepId, attempt: u32) -> bool {
+        let s = self.state.step(id);
+        s.is_some_and(|s| s.attempts == attempt && s.status == Status::Running)
+    }
+
+    pub(super) fn on_tool_completed(
+        &mut self,
+        id: &StepId,
+        attempt: u32,
+        output: &Value,
+        run: &RunFacts,
+    ) {
+        if !self.is_out(id, attempt) {
+            return;
+        }
+        self.say(Body::Outcome {
+            step: id.clone(),
+            attempt,
+            outcome: ToolOutcome::Done {
+                output: output.clone(),
+                run: run.clone(),
+            },
+        });
+        self.after_done(id);
+    }
+
+    /// The tool says that it is done: that is looked at, or, for a tool without an
+    /// effect and without expectations, its output is the evidence.
+    fn after_done(&mut self, id: &StepId) {
+        if let Err(fault) = self.check_output(id) {
+            return self.after_failure(id, fault);
+        }
+        if self.checks(id).is_empty() {
+            self.end_done(id);
+        } else {
+            self.look(id);
+        }
+    }
+
+    /// Expectations on the output itself: only ever for tools without an effect.
+    fn check_output(&self, id: &StepId) -> Result<(), Fault> {
+        let Some(s) = self.state.step(id) else {
+            return Ok(());
+        };
+        let output = s.output.as_deref().cloned().unwrap_or_default();
+        for e in s.step.expect.iter().filter(|e| e.probe == PROBE_OUTPUT) {
+            Contract::compile(&e.schema)?.check_as(Code::ObservationRejected, &output)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_tool_failed(
+        &mut self,
+        id: &StepId,
+        attempt: u32,
+        fault: &Fault,
+        started: bool,
+        run: &RunFacts,
+    ) {
+        if !self.is_out(id, attempt) {
+            return;
+        }
+        self.say(Body::Outcome {
+            step: id.clone(),
+            attempt,
+            outcome: ToolOutcome::Failed {
+                fault: fault.clone(),
+                started,
+                run: run.clone(),
+            },
+        });
+        self.after_failure(id, fault.clone());
+    }
+
+    pub(super) fn on_tool_silent(&mut self, id: &StepId, attempt: u32) {
+        if !self.is_out(id, attempt) {
+            return;
+        }
+        if self.cx.bug == Some(super::Bug::RetryOnOwnTimeout) {
+            return self.to_pending(id);
+        }
+        if self.cx.bug == Some(super::Bug::ObserveBeforeSeal) {
+            return self.look(id);
+        }
+        self.seal(id, SealWhy::Timeout);
+    }
+
+    /// Gives the last attempt up: the first of seal, observe, decide.
+    pub(super) fn seal(&mut self, id: &StepId, why: SealWhy) {
+        let Some(s) = self.state.step(id) else { return };
+        let attempt = s.attempts;
+        self.say(Body::Sealing {
+            step: id.clone(),
+            attempt,
+            why,
+        });
+        self.commands.push(Command::Seal(SealAttempt {
+            tenant: self.state.tenant.clone(),
+            goal: self.state.goal,
+            step: id.clone(),
+            attempt,
+            epoch: self.cx.epoch,
+        }));
+    }
+
+    fn sealing(&self, id: &StepId, attempt: u32) -> Option<SealWhy> {
+        let s = self.state.step(id).filter(|s| s.attempts == attempt)?;
+        match s.status {
+            Status::Sealing { why } => Some(why),
+            _ => None,
+        }
+    }
+
+    pub(super) fn on_sealed(&mut self, id: &StepId, attempt: u32, seal: &Seal) {
+        let Some(why) = self.sealing(id, attempt) else {
+            return;
+        };
+        self.say(Body::Sealed {
+            step: id.clone(),
+            attempt,
+            seal: seal.clone(),
+        });
+        match seal {
+            Seal::Ended {
+                outcome: Some(ToolOutcome::Done { .. }),
+            } => self.after_done(id),
+            Seal::Ended {
+                outcome: Some(ToolOutcome::Failed { fault, .. }),
+            } => self.after_failure(id, fault.clone()),
+            Seal::Ended { outcome: None } | Seal::NeverStarted => {
+                let (code, message) = match why {
+                    SealWhy::Takeover => (Code::ToolCrashed, "its node went away"),
+                    SealWhy::Timeout => (Code::ToolTimeout, "no answer in time; sealed"),
+                    SealWhy::Closing => (Code::UserCancelled, "stopped while the goal closes"),
+                };
+                self.after_failure(id, Fault::new(code, message));
+            }
+        }
+    }
+
+    pub(super) fn on_seal_failed(&mut self, id: &StepId, attempt: u32, fault: &Fault) {
+        if self.sealing(id, attempt).is_none() {
+            return;
+        }
+        let message = format!("the attempt could not be sealed: {}", fault.message);
+        self.undecided(id, Fault::new(Code::OutcomeUnknown, message));
+    }
+
+    /// An attempt ended badly or was sealed; it does not run any more.
+    fn after_failure(&mut self, id: &StepId, fault: Fault) {
+        let Some((s, tool)) = self.step_and_tool(id) else {
+            return;
+        };
+        let (open, effect) = (s.effect_open, tool.def.effect);
+        let may_repeat = match effect {
+            Effect::Read => true,
+            Effect::Idempotent | Effect::Fenced => self.key_holds(s, tool),
+            Effect::Once => false,
+        };
+        if !open {
+            return self.retry_or_leave(id, fault);
+        }
+        if may_repeat && self.state.closing.is_none() && self.may_try_again(s, tool, &fault) {
+            return self.back_off(id);
+        }
+        if self.checks(id).is_empty() {
+            self.undecided(id, fault);
+        } else {
+            self.look(id);
+        }
+    }
+
+    /// Does the world still honour the effect's key?
+    fn key_holds(&self, s: &StepState, tool: &CompiledTool) -> bool {
+        let effect = s.identity.and_then(|i| self.state.effects.get(&i));
+        let since = effect.map_or(self.cx.now_ms, |e| e.since_ms);
+        tool.def.effect == Effect::Fenced
+            || self.cx.now_ms < since.saturating_add(tool.def.key_valid_for_ms)
+    }
+
+    fn may_try_again(&self, s: &StepState, tool: &CompiledTool, fault: &Fault) -> bool {
+        let again = fault.code.retryable() || fault.code == Code::UserCancelled;
+        again && s.tries < tool.def.retry.attempts_max
+    }
+
+    /// No effect is open: another try, the fallback, or the end of the step.
+    fn retry_or_leave(&mut self, id: &StepId, fault: Fault) {
+        let Some((s, tool)) = self.step_and_tool(id) else {
+            return;
+        };
+        if self.state.closing.is_some() {
+            return self.abandon(id);
+        }
+        if self.may_try_again(s, tool, &fault) {
+            return self.back_off(id);
+        }
+        let fallback = tool.def.fallback.clone();
+        let fallback = fallback.filter(|t| self.cx.definition.tool(t).is_some());
+        match fallback {
+            Some(tool) => self.say(Body::FellBack {
+                step: id.clone(),
+                tool,
+                fault,
+            }),
+            None => self.end_failed_step(id, fault.at(id.as_str())),
+        }
+    }
+
+    fn back_off(&mut self, id: &StepId) {
+        let Some((s, tool)) = self.step_and_tool(id) else {
+            return;
+        };
+        let retry = tool.def.retry;
+        // A try that a takeover ended does not count, so the first wait may be for 0.
+        let doubled = retry
+            .backoff_ms
+            .saturating_mul(1 << s.tries.saturating_sub(1).min(20));
+        let wait = if s.tries == 0 {
+            0
+        } else {
+            doubled.min(retry.backoff_ms_max)
+        };
+        let wait = self.jitter(wait, u64::from(s.attempts));
+        let until = self.cx.now_ms.saturating_add(wait);
+        self.wait_until(id, until, WaitWhy::Backoff);
+    }
+
+    pub(super) fn wait_until(&mut self, id: &StepId, until_ms: u64, why: WaitWhy) {
+        self.say(Body::Waiting {
+            step: id.clone(),
+            until_ms,
+            why,
+        });
+    }
+
+    // ---- looking -----------------------------------------------------------
+
+    /// What is to be looked at, the authority first. Expectations whose parameters
+    /// come from a lost output are left out; the authority never needs it.
+    fn checks(&self, id: &StepId) -> Vec<Observe> {
+        let Some((s, tool)) = self.step_and_tool(id) else {
+            return Vec::new();
+        };
+        let Ok(args) = self.args(s, tool) else {
+            return Vec::new();
+        };
+        let scope = |r: &Reference<'_>| match r {
+            Reference::Args(p) => args.pointer(p).cloned(),
+            Reference::Output(p) => s.output.as_ref()?.pointer(p).cloned(),
+            other => self.lookup(other),
+        };
+        let own = tool.def.probe.iter();
+        let all = own
+            .chain(&s.step.expect)
+            .filter(|e| e.probe != PROBE_OUTPUT);
+        all.filter_map(|e| self.check(id, e, &scope)).collect()
+    }
+
+    fn check(
+        &self,
+        id: &StepId,
+        e: &Expectation,
+        scope: &dyn Fn(&Reference<'_>) -> Option<Value>,
+    ) -> Option<Observe> {
+        Some(Observe {
+            tenant: self.state.tenant.clone(),
+            goal: self.state.goal,
+            step: id.clone(),
+            probe: e.probe.clone(),
+            params: template::resolve(&e.params, &scope).ok()?,
+            schema: e.schema.clone(),
+            absent: e.absent(),
+            output_at: e.output_at.clone(),
+        })
+    }
+
+    pub(super) fn look(&mut self, id: &StepId) {
+        let checks = self.checks(id);
+        let Some(s) = self.state.step(id) else { return };
+        let attempt = s.attempts;
+        self.say(Body::Looking {
+            step: id.clone(),
+            attempt,
+        });
+        self.commands.push(Command::Look {
+            step: id.clone(),
+            attempt,
+            checks,
+        });
+    }
+
+    /// An earlier step may have had this effect, and nobody knows: no attempt before
+    /// a look.
+    fn look_for_earlier(&mut self, id: &StepId, identity: Digest, args: Digest) {
+        let holder = self.state.effects.get(&identity).map(|e| e.step.clone());
+        self.say(Body::Inherited {
+            step: id.clone(),
+            from: holder.unwrap_or_else(|| id.clone()),
+            identity,
+            args,
+        });
+        if self.checks(id).is_empty() {
+            let message = "an earlier step may have done it, and there is no probe";
+            return self.undecided(id, Fault::new(Code::OutcomeUnknown, message));
+        }
+        self.look(id);
+    }
+
+    pub(super) fn on_observed(&mut self, id: &StepId, attempt: u32, seen: &[Observation]) {
+        let Some((s, tool)) = self.step_and_tool(id) else {
+            return;
+        };
+        if s.status != Status::Looking || s.attempts != attempt {
+            return;
+        }
+        let authority = seen.first().map(|o| o.verdict.clone());
+        let absent = authority == Some(Verdict::Absent);
+        let settled = self.settled(s, tool);
+        let proven_absent = absent && settled && tool.def.effect.has_slot();
+        let settles_at = tool
+            .def
+            .settles_within_ms
+            .map(|ms| s.ended_at_ms.saturating_add(ms));
+        self.say(Body::Observed {
+            step: id.clone(),
+            attempt,
+            observations: seen.to_vec(),
+            proven_absent,
+        });
+        if !seen.is_empty() && seen.iter().all(|o| o.verdict == Verdict::Met) {
+            return self.end_done(id);
+        }
+        let fault = self.observation_fault(id, seen);
+        if proven_absent {
+            return self.retry_or_leave(id, fault);
+        }
+        match settles_at {
+            Some(at) if absent && at > self.cx.now_ms => self.wait_until(id, at, WaitWhy::Settle),
+            _ => self.look_again_or_leave(id, fault, authority),
+        }
+    }
+
+    /// Has everything arrived that could? Only a declared settling time says so.
+    fn settled(&self, s: &StepState, tool: &CompiledTool) -> bool {
+        let Some(ms) = tool.def.settles_within_ms else {
+            return false;
+        };
+        self.cx.now_ms >= s.ended_at_ms.saturating_add(ms)
+    }
+
+    /// What the observations say is wrong, or what had been wrong with the attempt.
+    fn observation_fault(&self, id: &StepId, seen: &[Observation]) -> Fault {
+        let earlier = self.state.step(id).and_then(|s| s.fault.clone());
+        let found = seen.iter().find_map(|o| match &o.verdict {
+            Verdict::Met => None,
+            Verdict::Absent => Some(Fault::new(
+                Code::ObservationRejected,
+                "the effect is not there",
+            )),
+            Verdict::Mismatch { why } => Some(Fault::new(
+                Code::ObservationRejected,
+                format!("not as expected: {why}"),
+            )),
+            Verdict::Unavailable { fault } => Some(Fault::new(
+                Code::ObservationUnavailable,
+                fault.message.clone(),
+            )),
+        });
+        let nothing = || Fault::new(Code::ObservationUnavailable, "nothing could be looked at");
+        earlier.or(found).unwrap_or_else(nothing)
+    }
+
+    /// Not met, not proven absent: the authority may lag, so it is asked again, a few
+    /// times; then what follows depends on what a repetition would do.
+    fn look_again_or_leave(&mut self, id: &StepId, fault: Fault, authority: Option<Verdict>) {
+        let Some((s, tool)) = self.step_and_tool(id) else {
+            return;
+        };
+        if s.looks < LOOKS_MAX {
+            let wait = self.jitter(LOOK_WAIT_MS << s.looks.min(10), u64::from(s.looks));
+            let until = self.cx.now_ms.saturating_add(wait);
+            return self.wait_until(id, until, WaitWhy::Probe);
+        }
+        let effect = tool.def.effect;
+        let again = self.state.closing.is_none() && s.tries < tool.def.retry.attempts_max;
+        match effect {
+            Effect::Read => self.retry_or_leave(id, fault),
+            // Only with the old key: the world must know it still.
+            Effect::Idempotent | Effect::Fenced if again && self.key_holds(s, tool) => {
+                self.back_off(id);
+            }
+            // It is there; something else about the step is wrong.
+            _ if authority == Some(Verdict::Met) => {
+                self.end_failed_step(id, fault.at(id.as_str()));
+            }
+            _ => self.undecided(id, fault),
+        }
+    }
+
+    /// Nobody can say whether the effect happened: a person is asked; it is never
+    /// hoped.
+    fn undecided(&mut self, id: &StepId, fault: Fault) {
+        let Some((s, tool)) = self.step_and_tool(id) else {
+            return;
+        };
+        if !s.effect_open {
+            // Without an effect there is nothing to know.
+            return self.retry_or_leave(id, fault);
+        }
+        let fault = Fault {
+            code: Code::OutcomeUnknown,
+            ..fault.at(id.as_str())
+        };
+        if self.state.closing.is_some() {
+            return self.end_unknown(id, fault);
+        }
+        let question = Question {
+            id: super::control::question_id(&self.state.goal, id, s.attempts, self.state.n),
+            step: id.clone(),
+            what: format!(
+                "Did step {id} (tool {}) have its effect? {}",
+                tool.def.name, fault.message
+            ),
+            choices: [CHOICE_HAPPENED, CHOICE_ABSENT, CHOICE_FAIL]
+                .map(str::to_owned)
+                .into(),
+            digest: s.args.unwrap_or(Digest([0; 32])),
+            until_ms: self.ask_until(),
+        };
+        self.say(Body::Asked { question });
+    }
+
+    fn ask_until(&self) -> u64 {
+        let ask = self.cx.definition.agent().policy.ask_ms;
+        self.cx
+            .now_ms
+            .saturating_add(ask)
+            .min(self.state.deadline_ms)
+    }
+
+    // ---- ending ------------------------------------------------------------
+
+    pub(super) fn end_done(&mut self, id: &StepId) {
+        let stale = self
+            .step_and_tool(id)
+            .is_some_and(|(_, tool)| tool.def.stale);
+        self.say(Body::StepEnded {
+            step: id.clone(),
+            end: StepEnd::Done { stale },
+        });
+    }
+
+    fn end_failed_step(&mut self, id: &StepId, fault: Fault) {
+        self.say(Body::StepEnded {
+            step: id.clone(),
+            end: StepEnd::Failed { fault },
+        });
+    }
+
+    pub(super) fn end_unknown(&mut self, id: &StepId, fault: Fault) {
+        self.say(Body::StepEnded {
+            step: id.clone(),
+            end: StepEnd::Unknown { fault },
+        });
+    }
+}

@@ -1,0 +1,454 @@
+//! The actor of one goal: its only writer.
+
+use super::append::{Appended, append};
+use super::carry::carry;
+use super::{Active, Shared, Transition, kinds, load, reason};
+use crate::command::Command;
+use crate::decide::{Bug, Context, Decision, decide};
+use crate::event::Event;
+use crate::state::GoalState;
+use crate::{TURN_MS_MAX, view};
+use detent_bus::GoalKey;
+use detent_protocol::agent::Compiled;
+use detent_protocol::envelope::seal;
+use detent_protocol::journal::Entry;
+use detent_protocol::json::Digest;
+use detent_protocol::messages::{Controlled, Verb};
+use detent_protocol::record::{Body, Said};
+use detent_protocol::result::ResultMessage;
+use detent_protocol::{Code, Fault, subject};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::task::JoinHandle;
+
+/// What a goal's actor is told.
+pub(crate) enum GoalMsg {
+    /// Something happened, at this moment.
+    Event(Event, Instant),
+    /// Somebody wants something.
+    Control {
+        verb: Verb,
+        by: String,
+        reply: oneshot::Sender<Result<Controlled, Fault>>,
+        /// Its place in the bounded queue.
+        place: OwnedSemaphorePermit,
+    },
+    /// Read the journal and go on from there.
+    Recover,
+    /// Carry out what was decided when the goal was taken.
+    Begin(Vec<Command>),
+    /// Fail, for the test that shows what then happens.
+    Panic,
+}
+
+/// How an actor starts.
+pub(crate) enum Start {
+    /// With a goal that was just taken.
+    New {
+        state: Box<GoalState>,
+        seq: u64,
+        hash: Digest,
+        definition: Compiled,
+        commands: Vec<Command>,
+    },
+    /// From the journal.
+    Recover,
+}
+
+pub(crate) struct Arguments {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) key: GoalKey,
+    pub(crate) start: Start,
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+}
+
+pub(crate) struct GoalActor;
+
+/// The actor's state: the goal's and what is out for it.
+pub(crate) struct Working {
+    shared: Arc<Shared>,
+    key: GoalKey,
+    goal: GoalState,
+    seq: u64,
+    hash: Digest,
+    epoch: u64,
+    definition: Option<Compiled>,
+    timer: Option<(u64, JoinHandle<()>)>,
+    out: Vec<JoinHandle<()>>,
+    sealing_goal: bool,
+    progress: watch::Sender<u64>,
+}
+
+impl Drop for Working {
+    /// What is out belongs to this actor: its answers would find nobody.
+    fn drop(&mut self) {
+        if let Some((_, timer)) = self.timer.take() {
+            timer.abort();
+        }
+        for task in self.out.drain(..) {
+            task.abort();
+        }
+    }
+}
+
+impl Actor for GoalActor {
+    type Msg = GoalMsg;
+    type State = Working;
+    type Arguments = Arguments;
+
+    async fn pre_start(
+        &self,
+        me: ActorRef<GoalMsg>,
+        args: Arguments,
+    ) -> Result<Working, ActorProcessingErr> {
+        let (goal, seq, hash, definition, first) = match args.start {
+            Start::New {
+                state,
+                seq,
+                hash,
+                definition,
+                commands,
+            } => (
+                *state,
+                seq,
+                hash,
+                Some(definition),
+                GoalMsg::Begin(commands),
+            ),
+            Start::Recover => {
+                let goal = GoalState::new(args.key.tenant.clone(), args.key.goal);
+                let genesis = detent_protocol::journal::GENESIS;
+                (goal, 0, genesis, None, GoalMsg::Recover)
+            }
+        };
+        let (progress, seen) = watch::channel(goal.n);
+        let active = Active {
+            actor: me.clone(),
+            progress: seen,
+            controls: Arc::new(Semaphore::new(args.shared.options.controls_max)),
+            permit: args.permit,
+            failures: 0,
+        };
+        args.shared.register(&args.key, active);
+        me.cast(first)?;
+        Ok(Working {
+            epoch: goal.epoch,
+            shared: args.shared,
+            key: args.key,
+            goal,
+            seq,
+            hash,
+            definition,
+            timer: None,
+            out: Vec::new(),
+            sealing_goal: false,
+            progress,
+        })
+    }
+
+    async fn handle(
+        &self,
+        me: ActorRef<GoalMsg>,
+        msg: GoalMsg,
+        w: &mut Working,
+    ) -> Result<(), ActorProcessingErr> {
+        match msg {
+            GoalMsg::Event(event, at) => {
+                w.sealing_goal &= !matches!(event, Event::GoalSealed { .. });
+                w.turn(&me, &event, at).await;
+            }
+            GoalMsg::Control {
+                verb,
+                by,
+                reply,
+                place,
+            } => {
+                let answer = w.control(&me, verb, by).await;
+                drop(place);
+                // Whoever asked may have gone.
+                let _ = reply.send(answer);
+            }
+            GoalMsg::Recover => w.recover(&me).await?,
+            GoalMsg::Begin(commands) => w.carry_out(&me, commands),
+            GoalMsg::Panic => panic!("asked to fail"),
+        }
+        Ok(())
+    }
+}
+
+impl Working {
+    /// One turn: decide, append, install, act. Gives why a control was refused.
+    async fn turn(
+        &mut self,
+        me: &ActorRef<GoalMsg>,
+        event: &Event,
+        arrived: Instant,
+    ) -> Option<Fault> {
+        let Some(definition) = self.definition.clone() else {
+            return self.goal.parked.clone();
+        };
+        let began = Instant::now();
+        let cx = Context {
+            definition: &definition,
+            node: &self.shared.options.node,
+            epoch: self.epoch,
+            now_ms: self.shared.env.now_ms(),
+            bug: self.shared.options.bug,
+        };
+        let decision = decide(&cx, &self.goal, event);
+        let now_ms = cx.now_ms;
+        if let Some(fault) = decision.refused {
+            return Some(fault);
+        }
+        if let (Some(broken), None) = (&decision.next.parked, &self.goal.parked) {
+            // A rule of ours made a record that does not fit: not written, not done.
+            let text = format!("goal {}: {}: {broken}", self.key.goal, event.name());
+            self.shared.hooks.alert("invariant", &text);
+            return Some(Fault::new(Code::InternalLogicError, text));
+        }
+        if decision.records.is_empty() {
+            self.after_turn(me, decision.commands);
+            return None;
+        }
+        self.commit(me, event, decision, now_ms, (arrived, began))
+            .await;
+        None
+    }
+
+    async fn commit(
+        &mut self,
+        me: &ActorRef<GoalMsg>,
+        event: &Event,
+        decision: Decision,
+        now_ms: u64,
+        (arrived, began): (Instant, Instant),
+    ) {
+        let entry = Entry {
+            tenant: self.key.tenant.clone(),
+            goal: self.key.goal,
+            epoch: self.epoch,
+            at_ms: now_ms,
+            at_error_ms: self.shared.env.clock_error_ms(),
+            records: decision.records,
+        };
+        let (bytes, hash) = match entry.encode(&self.hash) {
+            Ok(encoded) => encoded,
+            Err(fault) => {
+                let text = format!("goal {}: {fault}", self.key.goal);
+                return self.shared.hooks.alert("invariant", &text);
+            }
+        };
+        let turn = began.elapsed();
+        if self.shared.options.bug == Some(Bug::DispatchBeforeIntent) {
+            self.carry_out(me, decision.commands.clone());
+        }
+        let ends = decision.next.ended.is_some();
+        match append(&self.shared, &self.key, self.seq, &bytes, ends).await {
+            Appended::Yes(seq) => self.seq = seq,
+            Appended::Fenced => return self.step_down(me),
+        }
+        self.hash = hash;
+        self.goal = decision.next;
+        self.tell(&entry, event, arrived.elapsed(), turn).await;
+        if self.shared.options.bug == Some(Bug::DispatchBeforeIntent) {
+            return self.after_turn(me, Vec::new());
+        }
+        self.after_turn(me, decision.commands);
+    }
+
+    fn after_turn(&mut self, me: &ActorRef<GoalMsg>, commands: Vec<Command>) {
+        if self.goal.ended.is_some() {
+            self.shared.unregister(&self.key, &me.get_cell());
+            return me.stop(None);
+        }
+        self.carry_out(me, commands);
+    }
+
+    /// Lets commands out. Only ever called with the records that intend them
+    /// confirmed.
+    fn carry_out(&mut self, me: &ActorRef<GoalMsg>, commands: Vec<Command>) {
+        self.out.retain(|task| !task.is_finished());
+        for command in commands {
+            match &command {
+                // The next owner, or this node after its restart, seals it: it never
+                // started.
+                Command::Call { .. } if self.shared.is_draining() => continue,
+                Command::SealGoal(_) if std::mem::replace(&mut self.sealing_goal, true) => continue,
+                _ => {}
+            }
+            self.out.push(carry(&self.shared, me, command));
+        }
+        self.arm(me);
+    }
+
+    /// Sets the one timer to the next moment at which time alone changes something.
+    fn arm(&mut self, me: &ActorRef<GoalMsg>) {
+        let wake = self.goal.next_wake_ms();
+        if self.timer.as_ref().map(|(at, _)| *at) == wake {
+            return;
+        }
+        if let Some((_, old)) = self.timer.take() {
+            old.abort();
+        }
+        let Some(at) = wake else { return };
+        let wait = Duration::from_millis(at.saturating_sub(self.shared.env.now_ms()));
+        let me = me.clone();
+        let timer = tokio::spawn(async move {
+            tokio::time::sleep(wait).await;
+            let _ = me.cast(GoalMsg::Event(Event::TimeCame, Instant::now()));
+        });
+        self.timer = Some((at, timer));
+    }
+
+    /// Views of what was confirmed: audit, followers, results, questions, alerts.
+    async fn tell(&self, entry: &Entry, event: &Event, duration: Duration, turn: Duration) {
+        let shared = &self.shared;
+        if turn.as_millis() > u128::from(TURN_MS_MAX) {
+            let text = format!("goal {}: {} took {turn:?}", self.key.goal, event.name());
+            shared.hooks.alert("slow-turn", &text);
+        }
+        shared.hooks.transition(Transition {
+            tenant: self.key.tenant.clone(),
+            goal: self.key.goal,
+            epoch: self.epoch,
+            n: self.goal.n,
+            phase: self.goal.phase(),
+            event: event.name(),
+            records: kinds(&entry.records),
+            duration,
+            turn,
+            reason: reason(&entry.records),
+        });
+        if shared.options.publish_events {
+            for record in &entry.records {
+                let event = view::event(&self.goal, entry.at_ms, record);
+                let subject = subject::event(&self.key.tenant, &self.key.goal);
+                self.publish(&subject, &event).await;
+            }
+        }
+        for record in &entry.records {
+            if let Said::Known(Body::Asked { .. }) = &record.said {
+                let event = view::event(&self.goal, entry.at_ms, record);
+                let subject = subject::ask(&self.key.tenant, &self.key.goal);
+                self.publish(&subject, &event).await;
+            }
+        }
+        if self.goal.ended.is_some() {
+            self.tell_result(entry.at_ms).await;
+        }
+        // The view was told; followers that wait may read.
+        self.progress.send_replace(self.goal.n);
+    }
+
+    async fn tell_result(&self, at_ms: u64) {
+        let (Some(result), Some(agent)) = (&self.goal.ended, &self.goal.agent) else {
+            return;
+        };
+        let took = Duration::from_millis(at_ms.saturating_sub(self.goal.accepted_at_ms));
+        self.shared.hooks.ended(result, took);
+        if let detent_protocol::result::GoalResult::Failed {
+            error_code: Code::InternalLogicError,
+            message,
+            ..
+        } = result.as_ref()
+        {
+            let text = format!("goal {}: {message}", self.key.goal);
+            self.shared.hooks.alert("internal-logic-error", &text);
+        }
+        let message = ResultMessage {
+            tenant: self.key.tenant.clone(),
+            agent: agent.clone(),
+            goal: self.key.goal,
+            result: result.as_ref().clone(),
+        };
+        let subject = subject::result(&self.key.tenant, agent, &self.key.goal);
+        self.publish(&subject, &message).await;
+    }
+
+    async fn publish<T: detent_protocol::envelope::Message>(&self, subject: &str, message: &T) {
+        let Ok(payload) = seal(message) else { return };
+        // A view that nobody gets can be read from the journal at any time.
+        if let Err(error) = self.shared.bus.messages.publish(subject, payload).await {
+            tracing::debug!(%subject, %error, "not published");
+        }
+    }
+
+    /// Another owner has the goal: nothing more goes out from here.
+    fn step_down(&mut self, me: &ActorRef<GoalMsg>) {
+        tracing::warn!(goal = %self.key.goal, code = %Code::OwnerFenced, "stepping down");
+        self.shared.unregister(&self.key, &me.get_cell());
+        me.stop(None);
+    }
+
+    async fn recover(&mut self, me: &ActorRef<GoalMsg>) -> Result<(), ActorProcessingErr> {
+        let loaded = match load(&*self.shared.bus.journal, &self.key).await {
+            Ok(Some(loaded)) => loaded,
+            Ok(None) => return Ok(self.step_down(me)),
+            Err(fault) if fault.code == Code::JournalStorage => {
+                return Err(fault.to_string().into());
+            }
+            Err(fault) => {
+                // Nothing is dispatched from a journal that does not hold.
+                let text = format!("goal {}: {fault}", self.key.goal);
+                self.shared.hooks.alert("journal", &text);
+                self.goal.parked = Some(fault);
+                return Ok(());
+            }
+        };
+        self.goal = loaded.state;
+        self.seq = loaded.seq;
+        self.hash = loaded.hash;
+        self.epoch = self.goal.epoch + 1;
+        if self.goal.ended.is_some() {
+            return Ok(self.step_down(me));
+        }
+        if let Some(parked) = &self.goal.parked {
+            let text = format!("goal {}: {parked}", self.key.goal);
+            self.shared.hooks.alert("journal", &text);
+            return Ok(());
+        }
+        let pinned = self.goal.definition.as_ref();
+        let pinned = pinned
+            .and_then(|d| self.shared.definitions.pinned(d))
+            .cloned();
+        let Some(definition) = pinned else {
+            let fault = Fault::new(Code::ReplayMismatch, Code::ReplayMismatch.what());
+            let text = format!("goal {}: {fault}", self.key.goal);
+            self.shared.hooks.alert("replay-mismatch", &text);
+            self.goal.parked = Some(fault);
+            return Ok(());
+        };
+        self.definition = Some(definition);
+        let node = self.shared.options.node.clone();
+        self.turn(me, &Event::OwnerChanged { node }, Instant::now())
+            .await;
+        Ok(())
+    }
+
+    async fn control(
+        &mut self,
+        me: &ActorRef<GoalMsg>,
+        verb: Verb,
+        by: String,
+    ) -> Result<Controlled, Fault> {
+        let event = match verb {
+            Verb::Cancel { reason } => Event::Cancel { by, reason },
+            Verb::Amend { patch } => Event::Amend { patch, by },
+            Verb::Answer { question, choice } => Event::Answer {
+                question,
+                choice,
+                by,
+            },
+            Verb::Pause => Event::Pause { by },
+            Verb::Resume => Event::Resume { by },
+        };
+        match self.turn(me, &event, Instant::now()).await {
+            Some(fault) => Err(fault),
+            None => Ok(Controlled {
+                phase: self.goal.phase(),
+            }),
+        }
+    }
+}
