@@ -46,13 +46,25 @@ async fn within_the_limit() {
     };
     let (bus, _store) = open(Path::new(&dir));
     let mut last = 0;
-    let unclear = loop {
+    let failed = loop {
         match append(&bus, last).await {
             Ok(seq) => last = seq,
             Err(error) => break error,
         }
     };
-    assert!(matches!(unclear, AppendError::Unknown(f) if f.code == Code::JournalUnknown));
+    // Mostly it is the write that fails. Where the engine's own flushing met the limit
+    // first, the append did not come that far, and is known not to be there.
+    let may_be_there = match failed {
+        AppendError::Unknown(fault) => {
+            assert_eq!(fault.code, Code::JournalUnknown);
+            1
+        }
+        AppendError::Refused(fault) => {
+            assert_eq!(fault.code, Code::JournalStorage);
+            0
+        }
+        AppendError::Fenced { last } => panic!("fenced at {last}"),
+    };
     let later = append(&bus, last).await;
     assert!(matches!(later, Err(AppendError::Refused(f)) if f.code == Code::JournalStorage));
     let slot = SlotKey {
@@ -62,10 +74,13 @@ async fn within_the_limit() {
     };
     let slot = bus.slots.win(&slot, SlotMark::Revoked { epoch: 1 }).await;
     assert_eq!(slot.unwrap_err().code, Code::JournalStorage);
-    // What was confirmed can be read on.
-    let tail = bus.journal.tail(&goal()).await.unwrap().unwrap();
-    assert_eq!(tail.seq, last);
-    std::fs::write(Path::new(&dir).join("confirmed"), last.to_string()).unwrap();
+    // Reading goes on or is refused, but never shows anything unconfirmed.
+    match bus.journal.tail(&goal()).await {
+        Ok(tail) => assert_eq!(tail.map(|stored| stored.seq), Some(last)),
+        Err(fault) => assert_eq!(fault.code, Code::JournalStorage),
+    }
+    let known = format!("{last} {}", last + may_be_there);
+    std::fs::write(Path::new(&dir).join("known"), known).unwrap();
 }
 
 #[tokio::test]
@@ -84,13 +99,15 @@ async fn a_full_disk_is_unknown_once_and_refused_from_then_on() {
     let said = String::from_utf8_lossy(&said);
     assert!(limited.status.success(), "{said}");
 
-    let confirmed = std::fs::read_to_string(dir.path().join("confirmed"));
-    let confirmed: u64 = confirmed.expect("it ran").parse().unwrap();
+    let known = std::fs::read_to_string(dir.path().join("known")).expect("it ran");
+    let (confirmed, possible) = known.split_once(' ').expect("two numbers");
+    let confirmed: u64 = confirmed.parse().unwrap();
+    let possible: u64 = possible.parse().unwrap();
     assert!(confirmed > 0);
     // With room again the node goes on: nothing that was confirmed is lost, and the
     // unclear entry is there or not, but nothing else.
     let (bus, _store) = open(dir.path());
     let tail = bus.journal.tail(&goal()).await.unwrap().unwrap();
-    assert!((confirmed..=confirmed + 1).contains(&tail.seq));
+    assert!((confirmed..=possible).contains(&tail.seq));
     assert_eq!(append(&bus, tail.seq).await, Ok(tail.seq + 1));
 }

@@ -15,7 +15,7 @@ use futures::stream::FuturesUnordered;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -165,6 +165,43 @@ async fn a_panic_is_told_at_once() {
     let asked = bus.messages.request("s", Bytes::new(), Duration::MAX);
     let told = tokio::time::timeout(PATIENCE, asked).await.unwrap();
     assert_eq!(told, Err(BusError::Closed));
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_waits_for_any_more_is_not_started() {
+    struct Recorder(Arc<Semaphore>, mpsc::UnboundedSender<Bytes>);
+    #[async_trait]
+    impl Handler for Recorder {
+        async fn handle(&self, _: &str, payload: Bytes) -> Bytes {
+            self.1.send(payload.clone()).unwrap();
+            self.0.acquire().await.unwrap().forget();
+            payload
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (bus, _store) = open(dir.path());
+    let gate = Arc::new(Semaphore::new(0));
+    let (started, mut seen) = mpsc::unbounded_channel();
+    let one_at_a_time = ServeOptions {
+        concurrency_max: 1,
+        ..ServeOptions::default()
+    };
+    let recorder = Arc::new(Recorder(Arc::clone(&gate), started));
+    let served = bus.messages.serve("s", one_at_a_time, recorder);
+    let _served = served.await.unwrap();
+    let ask = |name: &'static str, wait| {
+        let payload = Bytes::from_static(name.as_bytes());
+        bus.messages.request("s", payload, wait)
+    };
+    let (first, ()) = tokio::join!(ask("first", PATIENCE), async {
+        assert_eq!(seen.recv().await.unwrap(), "first");
+        let given_up = ask("given up", Duration::from_millis(20)).await;
+        assert!(matches!(given_up, Err(BusError::Timeout { .. })));
+        gate.add_permits(2);
+    });
+    first.unwrap();
+    ask("last", PATIENCE).await.unwrap();
+    assert_eq!(seen.recv().await.unwrap(), "last");
 }
 
 #[tokio::test]

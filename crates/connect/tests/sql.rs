@@ -146,7 +146,7 @@ async fn what_is_no_database_is_neither_missing_nor_empty() {
             "{path:?} {answer:?}"
         );
     }
-    let column = ask(&db.path, "SELECT nothing FROM sales").await;
+    let column = ask(&db.path, "SELECT colour FROM sales").await;
     assert!(
         matches!(column, Err(SqlError::Invalid { .. })),
         "{column:?}"
@@ -253,6 +253,37 @@ fn a_query_that_nobody_waits_for_ends() {
         assert!(waited.is_err());
         assert_eq!(ask(&db.path, "SELECT 1 AS a").await.unwrap().row_count, 1);
     });
+}
+
+#[tokio::test]
+async fn what_a_killed_writer_left_half_written_is_not_read() {
+    let db = Db::sales();
+    let writer = Connection::open(&db.path).unwrap();
+    writer
+        .execute_batch(
+            "PRAGMA cache_size = 1; BEGIN;
+             WITH RECURSIVE n(i) AS (SELECT 3 UNION ALL SELECT i + 1 FROM n LIMIT 2000)
+             INSERT INTO sales(id, product) SELECT i, hex(zeroblob(500)) FROM n;
+             UPDATE sales SET price = 0",
+        )
+        .unwrap();
+    // The files as they would be found after the writer was killed now.
+    let left = db.dir.path().join("left.db");
+    std::fs::copy(&db.path, &left).unwrap();
+    let journal = |path: &Path| PathBuf::from(format!("{}-journal", path.display()));
+    std::fs::copy(journal(&db.path), journal(&left)).unwrap();
+    let answer = ask(&left, "SELECT count(*) AS n FROM sales").await;
+    let Err(SqlError::Invalid { message }) = answer else {
+        panic!("{answer:?}");
+    };
+    assert!(message.contains("middle of a write"), "{message}");
+    // Once a writer has taken it back, the last commit is there.
+    Connection::open(&left)
+        .unwrap()
+        .query_row("SELECT count(*) FROM sales", [], |_| Ok(()))
+        .unwrap();
+    let rows = ask(&left, "SELECT count(*) AS n FROM sales").await.unwrap();
+    assert_eq!(rows.rows[0]["n"], 2);
 }
 
 #[tokio::test]

@@ -170,7 +170,7 @@ impl Event {
             Event::SealFailed { .. } => "seal_failed",
             Event::Observed { observations, .. } => {
                 let met = |o: &Observation| o.verdict == Verdict::Met;
-                if observations.iter().all(met) {
+                if !observations.is_empty() && observations.iter().all(met) {
                     "observation_validated"
                 } else {
                     "observation_rejected"

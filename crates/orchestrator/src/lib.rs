@@ -25,7 +25,7 @@ pub use decide::{Bug, Context, Decision, decide};
 pub use event::Event;
 pub use shell::{
     Definitions, Handle, Hooks, Loaded, NoHooks, Options, Orchestrator, SpawnError, Transition,
-    load,
+    answer_offline, load,
 };
 pub use state::GoalState;
 

@@ -91,6 +91,8 @@ pub struct StepState {
     pub step: Step,
     /// Revision of the plan it came with.
     pub revision: u32,
+    /// The goal's input that the plan was made for: what its references mean.
+    pub input: Arc<Value>,
     /// Where it stands.
     pub status: Status,
     /// Since when, Unix milliseconds.
@@ -130,11 +132,12 @@ pub struct StepState {
 }
 
 impl StepState {
-    fn new(step: &Step, revision: u32, at_ms: u64) -> Self {
+    fn new(step: &Step, revision: u32, input: Arc<Value>, at_ms: u64) -> Self {
         Self {
             tool: step.tool.clone(),
             step: step.clone(),
             revision,
+            input,
             status: Status::Pending,
             since_ms: at_ms,
             fell_back: false,
@@ -344,6 +347,8 @@ impl GoalState {
             ));
             return;
         }
+        // Clocks of two owners may disagree; the goal's time does not run backwards.
+        let at_ms = at_ms.max(self.at_ms);
         self.n = record.n;
         self.epoch = epoch;
         self.at_ms = at_ms;
@@ -455,7 +460,6 @@ impl GoalState {
             Body::Looking { step, attempt } => {
                 let s = self.at_attempt(at_ms, step, *attempt)?;
                 s.status = Status::Looking;
-                s.looks += 1;
                 Some(())
             }
             Body::Observed { .. } => self.apply_observed(at_ms, body),
@@ -641,7 +645,8 @@ impl GoalState {
 
     fn take_plan(&mut self, at_ms: u64, revision: u32, plan: &Plan) -> Option<()> {
         for step in &plan.steps {
-            let state = Arc::new(StepState::new(step, revision, at_ms));
+            let state = StepState::new(step, revision, self.effective.clone(), at_ms);
+            let state = Arc::new(state);
             if self.steps.insert(step.id.clone(), state).is_some() {
                 return None;
             }
@@ -681,6 +686,8 @@ impl GoalState {
         };
         let n = self.n;
         self.budget.reserve(*reserve);
+        let known = identity.and_then(|i| self.effects.get(&i));
+        let known = known.filter(|e| e.is != Presence::Absent).cloned();
         let s = self.open_step(at_ms, step)?;
         if *attempt != s.attempts + 1 || s.tool != *tool {
             return None;
@@ -691,14 +698,14 @@ impl GoalState {
         s.args = Some(*args);
         s.identity = *identity;
         s.intent_n = n;
-        s.open_before = s.effect_open;
+        // An earlier step's effect that is not proven absent stays open even when this
+        // attempt never starts.
+        s.open_before = s.effect_open || known.is_some();
         s.effect_open |= identity.is_some();
         s.output = None;
         s.evidence.clear();
         s.status = Status::Running;
         if let Some(identity) = identity {
-            let earlier = self.effects.get(identity);
-            let known = earlier.filter(|e| e.is != Presence::Absent);
             let effect = EffectState {
                 step: step.clone(),
                 args: *args,
@@ -740,7 +747,10 @@ impl GoalState {
         s.looks = 0;
         s.status = Status::Between;
         match outcome {
-            ToolOutcome::Done { output, .. } => s.output = Some(Arc::new(output.clone())),
+            ToolOutcome::Done { output, .. } => {
+                s.fault = None;
+                s.output = Some(Arc::new(output.clone()));
+            }
             ToolOutcome::Failed { fault, started, .. } => {
                 s.fault = Some(fault.clone());
                 if !started {
@@ -753,13 +763,13 @@ impl GoalState {
 
     fn apply_sealed(&mut self, at_ms: u64, step: &StepId, attempt: u32, seal: &Seal) -> Option<()> {
         let s = self.at_attempt(at_ms, step, attempt)?;
-        // An attempt that a takeover ended is not the tool's failure.
-        if matches!(
-            s.status,
-            Status::Sealing {
-                why: SealWhy::Takeover
-            }
-        ) {
+        // An attempt that a takeover ended is not the tool's failure, unless the tool had
+        // failed by itself.
+        let taken_over = Status::Sealing {
+            why: SealWhy::Takeover,
+        };
+        let told = matches!(seal, Seal::Ended { outcome: Some(_) });
+        if s.status == taken_over && !told {
             s.tries = s.tries.saturating_sub(1);
         }
         s.ended_at_ms = at_ms;
@@ -808,6 +818,7 @@ impl GoalState {
         };
         let s = self.at_attempt(at_ms, step, *attempt)?;
         s.status = Status::Between;
+        s.looks += 1;
         s.evidence = observations
             .iter()
             .filter_map(|o| o.evidence.clone())
@@ -863,7 +874,9 @@ impl GoalState {
     }
 
     fn halt_for(&mut self, step: &StepId, fault: &Fault) {
-        if self.closing.is_none() && self.halt.is_none() {
+        let failed = |h: &Halt| matches!(h, Halt::StepFailed { .. });
+        let outranks = fault.code == Code::OutcomeUnknown && self.halt.as_ref().is_some_and(failed);
+        if self.closing.is_none() && (self.halt.is_none() || outranks) {
             self.halt = Some(Halt::StepFailed {
                 step: step.clone(),
                 fault: fault.clone(),

@@ -30,7 +30,10 @@ impl GoalState {
         let waits = self.steps.values().filter_map(|s| match s.status {
             Status::Waiting { until_ms, why } => {
                 let look = matches!(why, WaitWhy::Settle | WaitWhy::Probe);
-                (look || going).then_some(until_ms)
+                // What was due at the last record had its chance then: it is started
+                // by whatever makes room for it, not by time.
+                let start = going && self.halt.is_none() && until_ms > self.at_ms;
+                (look || start).then_some(until_ms)
             }
             _ => None,
         });

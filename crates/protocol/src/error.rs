@@ -219,6 +219,90 @@ impl Code {
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|c| c.as_str() == text)
     }
+
+    /// The code's page in the book, Markdown: what happened, why, what to do next,
+    /// whether the same request may be sent again, and where the code is met.
+    pub fn page(self) -> String {
+        let retry = if self.retryable() {
+            "the same request may succeed later as it is"
+        } else {
+            "the same request will fail again unless something is changed first"
+        };
+        format!(
+            "# {self}\n\n{}\n\n\
+             ## Cause\n\n{}\n\n\
+             ## What to do next\n\n{}\n\n\
+             ## Retryable\n\n`retryable` is `{}`: {}.\n\n\
+             ## Where it appears\n\n{}\n",
+            self.what(),
+            self.cause(),
+            self.next(),
+            self.retryable(),
+            retry,
+            self.place(),
+        )
+    }
+
+    /// Where a reader meets the code.
+    fn place(self) -> &'static str {
+        use Code as C;
+        match self {
+            C::InputInvalid
+            | C::InputTooLarge
+            | C::AgentUnknown
+            | C::IdempotencyConflict
+            | C::KeyExpired
+            | C::IntakeOverloaded
+            | C::Draining => {
+                "In the answer to a request, above all to a submission: it was refused, and nothing was started."
+            }
+            C::GoalUnknown => "In the answer to a control message or a query about a goal.",
+            C::ModelUnavailable
+            | C::ModelMalformed
+            | C::ModelHallucination
+            | C::ModelFalseClaim
+            | C::PlanInvalid
+            | C::PolicyDenied => {
+                "Among the reasons why a plan was refused (`detent goals show`); as `error_code` of the failed goal when no planner is left to ask."
+            }
+            C::ExpectationTrivial => {
+                "When the configuration is loaded, in `detent tools lint`, and among the reasons why a plan was refused."
+            }
+            C::LoopNoProgress
+            | C::BudgetExhausted
+            | C::DeadlineExceeded
+            | C::InternalLogicError => "As `error_code` of a failed goal.",
+            C::UserCancelled => {
+                "In the receipt of a cancelled goal, as the fault of each step that was stopped for it."
+            }
+            C::ReferenceMissing
+            | C::EffectConflict
+            | C::ToolUnavailable
+            | C::ToolFailed
+            | C::ToolTimeout
+            | C::ToolCrashed
+            | C::ToolOutputInvalid
+            | C::ResponseTooLarge
+            | C::OutcomeUnknown
+            | C::ObservationRejected
+            | C::ObservationUnavailable
+            | C::SandboxViolation => {
+                "As the fault of a step (`detent goals show`, `steps` in the result); as `error_code` of the failed goal when nothing is left to try."
+            }
+            C::ReplayMismatch | C::JournalUnreadable => {
+                "As the reason why a goal is parked (`parked` in `detent goals show`), and in the node's log."
+            }
+            C::OwnerFenced | C::JournalUnknown | C::JournalStorage => {
+                "In the node's log, and in the answer to a request that needed the journal."
+            }
+            C::JournalCorrupt => "When the node starts, in its log, and in `detent doctor`.",
+            C::ConfigInvalid => "When the node starts, and in `detent config validate`.",
+            C::DataDirLocked | C::PortTaken => "When the node starts.",
+            C::NodeUnreachable => {
+                "From a command that talks to a running node, and in place of an answer that never came."
+            }
+        }
+    }
 }
 
 impl fmt::Display for Code {
@@ -296,6 +380,18 @@ mod tests {
             }
         }
         assert_eq!(Code::parse("NO_SUCH"), None);
+    }
+
+    #[test]
+    fn a_page_holds_all_that_the_table_says() {
+        for code in Code::ALL {
+            let page = code.page();
+            assert!(page.starts_with(&format!("# {code}\n\n")) && page.ends_with(".\n"));
+            let retryable = format!("`retryable` is `{}`", code.retryable());
+            for text in [code.what(), code.cause(), code.next(), &retryable] {
+                assert!(page.contains(text), "{code}: no {text:?} in\n{page}");
+            }
+        }
     }
 
     #[test]

@@ -224,19 +224,20 @@ impl Plan {
     }
 }
 
-/// The place of a number or text that stands in `template` itself.
+/// The place of a value that stands in `template` itself, also as part of a text.
 fn literal_in(template: &Value, at: &str) -> Option<String> {
     match template {
-        Value::Number(_) | Value::String(_) => Some(at.to_owned()),
+        Value::Number(_) | Value::String(_) | Value::Bool(_) => Some(at.to_owned()),
         Value::Array(items) => {
             let mut items = items.iter().enumerate();
             items.find_map(|(i, v)| literal_in(v, &format!("{at}/{i}")))
         }
+        Value::Object(map) if map.contains_key("$concat") => literal_in(&map["$concat"], at),
         Value::Object(map) if map.keys().any(|k| k.starts_with('$')) => None,
         Value::Object(map) => map
             .iter()
             .find_map(|(k, v)| literal_in(v, &format!("{at}/{}", json::pointer_escape(k)))),
-        Value::Null | Value::Bool(_) => None,
+        Value::Null => None,
     }
 }
 

@@ -194,11 +194,12 @@ mod tests {
         assert_eq!(fault.code, Code::InputTooLarge);
     }
 
-    /// Snapshots of up to 60 steps with outputs of 8 bytes to 8 KB.
+    /// Snapshots of up to 60 steps with outputs of some bytes to 8 KB.
     fn any_snapshot() -> impl Strategy<Value = Snapshot> {
-        let output = (0u32..14).prop_flat_map(|log| {
-            let len = 1usize << log;
-            proptest::string::string_regex(&format!("[aü]{{0,{len}}}")).unwrap()
+        // Two letters, so that bytes and characters differ in some.
+        let output = (0u32..13, 0usize..8, any::<bool>()).prop_map(|(log, more, wide)| {
+            let text = if wide { "ü" } else { "a" };
+            text.repeat((1 << log) + more)
         });
         let steps = proptest::collection::vec(output, 0..60);
         (steps, 0usize..2_000).prop_map(|(outputs, len)| {
@@ -209,7 +210,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(128))]
+        #![proptest_config(ProptestConfig::with_cases(64))]
 
         /// Size, wholeness, order and repeatability hold for whatever is cut.
         #[test]

@@ -141,3 +141,39 @@ async fn secrets_that_the_node_knows_do_not_leave_in_an_answer() {
     assert_eq!(fault.code, Code::PlanInvalid);
     assert!(!fault.to_string().contains("hunter2"), "{fault}");
 }
+
+/// Only watches.
+struct Supervisor;
+
+impl ractor::Actor for Supervisor {
+    type Msg = ();
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(
+        &self,
+        _me: ractor::ActorRef<()>,
+        (): (),
+    ) -> Result<(), ractor::ActorProcessingErr> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn it_ends_with_its_supervisor() {
+    use ractor::Actor as _;
+    let bus = bus();
+    let (supervisor, ended) = Supervisor::spawn(None, Supervisor, ()).await.unwrap();
+    let options = ReasonerOptions::default();
+    let cell = Some(supervisor.get_cell());
+    let reasoner = Reasoner::spawn(options, bus.bus.clone(), cell)
+        .await
+        .unwrap();
+    ask(&bus.bus, "playbook", &request()).await.unwrap();
+    supervisor.stop(None);
+    ended.await.unwrap();
+    // Returns once the actor has ended, whoever ended it.
+    reasoner.stop().await;
+    let fault = ask(&bus.bus, "playbook", &request()).await.unwrap_err();
+    assert_eq!(fault.code, Code::NodeUnreachable);
+}

@@ -73,8 +73,6 @@ impl Core {
             return Ok(None);
         };
         run.end(KillWhy::AttemptSealed);
-        return Ok(Some(Seal::Ended { outcome: None }));
-        #[allow(unreachable_code)]
         let ending = run.ended().await;
         match ending.kind {
             EndingKind::Refused => Ok(None),
@@ -86,9 +84,10 @@ impl Core {
         }
     }
 
-    /// The slot says that this node started it. A call that won the slot since the first
-    /// look is on the table until its end is in the ledger, so a second look finds it;
-    /// what neither has is of an earlier life, whose processes were killed at start.
+    /// The slot says that this node started it. A call that came through after the first
+    /// look, because the mark was forgotten meanwhile (the memory for marks is bounded),
+    /// is on the table until its end is in the ledger: a second look finds it. What
+    /// neither has is of an earlier life, whose processes were killed at start.
     async fn started_here(&self, attempt: &Attempt) -> Result<Seal, Fault> {
         let found = self.over_here(attempt).await?;
         Ok(found.unwrap_or(Seal::Ended { outcome: None }))

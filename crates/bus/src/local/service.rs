@@ -18,7 +18,8 @@ pub(crate) struct Service {
     running: Arc<Semaphore>,
 }
 
-/// Where the answer goes: whoever answers first is heard.
+/// Where the answer goes: whoever answers first is heard. Has room for one answer of each
+/// group that was asked.
 pub(crate) type Answers = mpsc::Sender<Bytes>;
 
 impl Service {
@@ -56,7 +57,9 @@ impl Service {
             let seat = seat;
             // The semaphore is never closed.
             let running = running.acquire_owned().await;
-            if answers.is_closed() {
+            // Nobody waits any more. With several groups that means nothing: one of them
+            // has answered, and the others get the request all the same.
+            if answers.max_capacity() == 1 && answers.is_closed() {
                 return;
             }
             let answer = handler.handle(&subject, payload).await;
@@ -84,9 +87,11 @@ pub(crate) fn dispatch(
     }
     // Stable, so that the order within a group stays and turns go round.
     services.sort_by(|a, b| a.group.cmp(&b.group));
-    let (answers, heard) = mpsc::channel(services.len());
+    let groups = services.chunk_by(|a, b| a.group == b.group && !a.group.is_empty());
+    let groups: Vec<_> = groups.collect();
+    let (answers, heard) = mpsc::channel(groups.len());
     let mut seated = false;
-    for group in services.chunk_by(|a, b| a.group == b.group && !a.group.is_empty()) {
+    for group in groups {
         if let Some((service, seat)) = choose(group) {
             service.start(seat, subject, payload.clone(), answers.clone());
             seated = true;

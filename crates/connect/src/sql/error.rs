@@ -58,9 +58,12 @@ impl SqlError {
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy,
             Some(ErrorCode::OperationInterrupted) => Self::Timeout { timeout_ms },
-            Some(ErrorCode::ReadOnly | ErrorCode::AuthorizationForStatementDenied) => {
-                Self::NotReadOnly
-            }
+            Some(ErrorCode::AuthorizationForStatementDenied) => Self::NotReadOnly,
+            // The statement can't be why: it was refused before. It is what a killed
+            // writer left behind, which only a writer may take back.
+            Some(ErrorCode::ReadOnly) => Self::invalid(
+                "the database was left in the middle of a write; a writer has to open it first",
+            ),
             _ => Self::Invalid { message },
         }
     }

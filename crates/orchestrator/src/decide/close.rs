@@ -32,7 +32,7 @@ impl Turn<'_> {
                 }
                 Status::Waiting { why, .. } if why.is_look() => {}
                 status if status.is_active() => {}
-                _ => self.abandon(&id),
+                _ => self.put_aside(&id),
             }
         }
     }
@@ -49,7 +49,17 @@ impl Turn<'_> {
         }
     }
 
-    /// Puts a step aside that is not running. What its earlier attempts may have done
+    /// Puts a step aside that is not running: looks first where an earlier attempt may
+    /// have had its effect.
+    pub(super) fn put_aside(&mut self, id: &StepId) {
+        let open = self.state.step(id).is_some_and(|s| s.effect_open);
+        if open && !self.checks(id).is_empty() {
+            return self.look(id);
+        }
+        self.abandon(id);
+    }
+
+    /// Ends a step that is not running. What its earlier attempts may have done
     /// is not forgotten.
     pub(super) fn abandon(&mut self, id: &StepId) {
         let Some(s) = self.state.step(id) else { return };
@@ -78,7 +88,7 @@ impl Turn<'_> {
             let at_rest = matches!(s.status, Status::Pending | Status::Between)
                 || matches!(s.status, Status::Waiting { why, .. } if !why.is_look());
             if at_rest {
-                self.abandon(&id);
+                self.put_aside(&id);
             }
         }
         if !self.open_steps().is_empty() {
@@ -173,13 +183,15 @@ impl Turn<'_> {
 
     fn result_data(&self) -> Result<Value, Fault> {
         let template = self.state.result.clone().unwrap_or_default();
-        template::resolve(&template, &|r: &Reference<'_>| self.lookup(r))
+        template::resolve(&template, &|r: &Reference<'_>| {
+            self.lookup(r, &self.state.effective)
+        })
     }
 
-    /// Looks a reference of a plan up in the state.
-    pub(super) fn lookup(&self, r: &Reference<'_>) -> Option<Value> {
+    /// Looks a reference of a plan up in the state, `input` being the goal's input.
+    pub(super) fn lookup(&self, r: &Reference<'_>, input: &Value) -> Option<Value> {
         match r {
-            Reference::Goal(p) => self.state.effective.pointer(p).cloned(),
+            Reference::Goal(p) => input.pointer(p).cloned(),
             Reference::Step(id, p) => {
                 let step = self.state.step(id)?;
                 let output = step

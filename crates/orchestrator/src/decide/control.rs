@@ -46,6 +46,22 @@ impl Turn<'_> {
         }
     }
 
+    /// A wait is over, but there is no room for its step yet: notes that, so that the
+    /// same moment does not wake the goal again and hide a later one.
+    pub(super) fn note_due(&mut self) {
+        let (now, noted) = (self.cx.now_ms, self.state.at_ms);
+        let due = self.state.steps.iter().find_map(|(id, s)| match s.status {
+            Status::Waiting { until_ms, why } => {
+                let due = !why.is_look() && until_ms <= now && until_ms > noted;
+                due.then(|| (id.clone(), why))
+            }
+            _ => None,
+        });
+        if let (Some((id, why)), None) = (due, &self.state.paused) {
+            self.wait_until(&id, now, why);
+        }
+    }
+
     pub(super) fn lapse(&mut self, question: &QuestionId, step: &StepId) {
         self.say(Body::Answered {
             question: question.clone(),

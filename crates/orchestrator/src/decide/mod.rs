@@ -7,6 +7,7 @@
 
 mod close;
 mod control;
+mod look;
 mod plan;
 mod snapshot;
 pub(crate) use snapshot::view;
@@ -111,8 +112,14 @@ pub fn legal(fresh: bool, parked: bool, phase: Phase, event: &Event) -> Legal {
 
 /// Decides what follows from `event`.
 pub fn decide(cx: &Context<'_>, state: &GoalState, event: &Event) -> Decision {
+    // A goal's time never runs backwards, not even when it moves to a node whose clock
+    // is behind: what was due stays due.
+    let cx = Context {
+        now_ms: cx.now_ms.max(state.at_ms),
+        ..cx.clone()
+    };
     let mut turn = Turn {
-        cx,
+        cx: &cx,
         cause: event.name(),
         state: state.clone(),
         records: Vec::new(),
@@ -222,6 +229,9 @@ impl Turn<'_> {
             } => self.on_goal_sealed(confirmed, unconfirmed),
         }
         self.advance();
+        if matches!(event, Event::TimeCame) && self.records.is_empty() {
+            self.note_due();
+        }
     }
 
     fn on_new_goal(&mut self, new: &NewGoal) {
@@ -253,15 +263,17 @@ impl Turn<'_> {
         if self.state.paused.is_some() || self.state.planning.is_some() {
             return;
         }
-        if self.state.halt.is_some() {
-            return self.advance_halted();
+        if self.state.halt.is_none() {
+            self.start_ready_steps();
         }
-        self.start_ready_steps();
+        if self.state.halt.is_some() {
+            self.advance_halted();
+        }
         let steps = &self.state.steps;
         if self.state.closing.is_some() {
             self.advance_closing();
-        } else if self.state.halt.is_some() {
-            self.advance_halted();
+        } else if self.state.planning.is_some() || self.state.halt.is_some() {
+            // The plan, or what is still outside, goes on from here.
         } else if self.state.result.is_some() && steps.values().all(|s| s.status.is_end()) {
             self.finish();
         }
@@ -279,7 +291,10 @@ impl Turn<'_> {
             return;
         }
         for id in self.open_steps() {
-            self.abandon(&id);
+            self.put_aside(&id);
+        }
+        if !self.open_steps().is_empty() {
+            return;
         }
         match self.state.halt.clone() {
             Some(Halt::Amended) => self.request_plan(PlanWhy::Amended),

@@ -12,23 +12,18 @@ use detent_protocol::agent::CompiledTool;
 use detent_protocol::budget::Amount;
 use detent_protocol::contract::Contract;
 use detent_protocol::effect::{self, Effect};
-use detent_protocol::expect::{Expectation, Observation, PROBE_OUTPUT, Verdict};
+use detent_protocol::expect::PROBE_OUTPUT;
 use detent_protocol::json::Digest;
-use detent_protocol::messages::{Observe, SealAttempt, ToolCall};
+use detent_protocol::messages::{SealAttempt, ToolCall};
 use detent_protocol::record::{
-    Body, CHOICE_ABSENT, CHOICE_FAIL, CHOICE_HAPPENED, CloseWhy, Question, RunFacts, Seal, SealWhy,
-    StepEnd, ToolOutcome, WaitWhy,
+    Body, CloseWhy, RunFacts, Seal, SealWhy, StepEnd, ToolOutcome, WaitWhy,
 };
 use detent_protocol::template::{self, Reference};
-use detent_protocol::{Code, Fault, StepId};
+use detent_protocol::{Code, Fault, StepId, ToolName};
 use serde_json::Value;
 
 /// An attempt has to start within this time of its intent, or not at all.
 pub(crate) const START_WITHIN_MS: u64 = 10_000;
-/// Looks at the world after one attempt, before it is given up as undecided.
-const LOOKS_MAX: u32 = 5;
-/// Wait between looks, milliseconds; doubles.
-const LOOK_WAIT_MS: u64 = 250;
 
 /// What can be done with a step that is ready.
 enum Start {
@@ -38,6 +33,9 @@ enum Start {
     Bind(StepId, Digest),
     /// Its effect may be there, from an earlier step: look first.
     LookFirst(Digest, Digest),
+    /// Its own earlier attempt may have done it, and the world need not honour the key
+    /// any more: look first.
+    LookAgain,
     /// Another step is at the same effect: not now.
     NotNow,
     /// It can't be done.
@@ -106,6 +104,7 @@ impl Turn<'_> {
                 self.end_done(id);
             }
             Start::LookFirst(identity, args) => self.look_for_earlier(id, identity, args),
+            Start::LookAgain => self.look_or_ask(id),
             Start::Attempt(attempt) => self.attempt(id, *attempt),
         }
     }
@@ -119,6 +118,9 @@ impl Turn<'_> {
             Ok(args) => args,
             Err(fault) => return Start::Fail(fault),
         };
+        if let Err(fault) = self.can_be_proven(s, tool, &args) {
+            return Start::Fail(fault);
+        }
         let digest = Digest::of_json(&args);
         if !tool.def.effect.has_slot() {
             return Start::Attempt(Box::new(Attempt {
@@ -137,7 +139,13 @@ impl Turn<'_> {
         };
         match self.state.effects.get(&identity) {
             None => attempt(),
-            Some(e) if e.step == *id => attempt(),
+            Some(e) if e.step == *id => {
+                // The wait before this attempt may have been longer than the key lives.
+                if s.effect_open && !self.key_holds(s, tool) {
+                    return Start::LookAgain;
+                }
+                attempt()
+            }
             Some(e) if e.is == Presence::Absent => attempt(),
             Some(e) if e.args != digest => {
                 let message = format!("step {} did it with other arguments", e.step);
@@ -166,23 +174,30 @@ impl Turn<'_> {
         }
     }
 
-    fn step_and_tool(&self, id: &StepId) -> Option<(&StepState, &CompiledTool)> {
+    pub(super) fn step_and_tool(&self, id: &StepId) -> Option<(&StepState, &CompiledTool)> {
         let s = self.state.step(id)?;
         Some((s, self.cx.definition.tool(&s.tool)?))
     }
 
-    /// Arguments with all references resolved, and checked.
-    fn args(&self, s: &StepState, tool: &CompiledTool) -> Result<Value, Fault> {
-        let args = template::resolve(&s.step.args, &|r: &Reference<'_>| self.lookup(r))?;
+    /// Arguments with all references resolved, and checked. The same for every attempt
+    /// and every look: an amendment is for the next plan.
+    pub(super) fn args(&self, s: &StepState, tool: &CompiledTool) -> Result<Value, Fault> {
+        let scope = |r: &Reference<'_>| self.lookup(r, &s.input);
+        let args = template::resolve(&s.step.args, &scope)?;
         tool.input.check_as(Code::InputInvalid, &args)?;
         Ok(args)
     }
 
+    /// Identity of the step's effect. A fallback does the same thing by other means, so
+    /// it has the identity of the tool that was planned: a replan that names that tool
+    /// again must meet what the fallback has done.
     fn identity(&self, s: &StepState, tool: &CompiledTool, args: &Value) -> Digest {
         let anew = s.step.repeat || self.cx.bug == Some(super::Bug::ReplanNewIdentity);
         let salt = anew.then(|| s.step.id.as_str());
         let (tenant, goal) = (&self.state.tenant, &self.state.goal);
-        effect::identity(tenant, goal, &s.tool, args, &tool.def.identity, salt)
+        let planned = self.cx.definition.tool(&s.step.tool).unwrap_or(tool);
+        let (name, pointers) = (&planned.def.name, &planned.def.identity);
+        effect::identity(tenant, goal, name, args, pointers, salt)
     }
 
     fn attempt(&mut self, id: &StepId, attempt: Attempt) {
@@ -267,10 +282,13 @@ impl Turn<'_> {
         if let Err(fault) = self.check_output(id) {
             return self.after_failure(id, fault);
         }
-        if self.checks(id).is_empty() {
-            self.end_done(id);
-        } else {
-            self.look(id);
+        if !self.checks(id).is_empty() {
+            return self.look(id);
+        }
+        match self.unlooked(id) {
+            // All its expectations need a part of the output that is not there.
+            Some(fault) => self.leave_unproven(id, fault, false),
+            None => self.end_done(id),
         }
     }
 
@@ -397,7 +415,7 @@ impl Turn<'_> {
         if !open {
             return self.retry_or_leave(id, fault);
         }
-        if may_repeat && self.state.closing.is_none() && self.may_try_again(s, tool, &fault) {
+        if may_repeat && self.goes_on() && self.may_try_again(s, tool, &fault) {
             return self.back_off(id);
         }
         if self.checks(id).is_empty() {
@@ -407,8 +425,13 @@ impl Turn<'_> {
         }
     }
 
+    /// May this plan start anything more?
+    pub(super) fn goes_on(&self) -> bool {
+        self.state.closing.is_none() && self.state.halt.is_none()
+    }
+
     /// Does the world still honour the effect's key?
-    fn key_holds(&self, s: &StepState, tool: &CompiledTool) -> bool {
+    pub(super) fn key_holds(&self, s: &StepState, tool: &CompiledTool) -> bool {
         let effect = s.identity.and_then(|i| self.state.effects.get(&i));
         let since = effect.map_or(self.cx.now_ms, |e| e.since_ms);
         tool.def.effect == Effect::Fenced
@@ -421,7 +444,7 @@ impl Turn<'_> {
     }
 
     /// No effect is open: another try, the fallback, or the end of the step.
-    fn retry_or_leave(&mut self, id: &StepId, fault: Fault) {
+    pub(super) fn retry_or_leave(&mut self, id: &StepId, fault: Fault) {
         let Some((s, tool)) = self.step_and_tool(id) else {
             return;
         };
@@ -431,9 +454,7 @@ impl Turn<'_> {
         if self.may_try_again(s, tool, &fault) {
             return self.back_off(id);
         }
-        let fallback = tool.def.fallback.clone();
-        let fallback = fallback.filter(|t| self.cx.definition.tool(t).is_some());
-        match fallback {
+        match self.fallback(s, tool) {
             Some(tool) => self.say(Body::FellBack {
                 step: id.clone(),
                 tool,
@@ -443,7 +464,24 @@ impl Turn<'_> {
         }
     }
 
-    fn back_off(&mut self, id: &StepId) {
+    /// The tool that comes after the one in use, unless the step came from there.
+    fn fallback(&self, s: &StepState, tool: &CompiledTool) -> Option<ToolName> {
+        let next = tool.def.fallback.clone()?;
+        self.cx.definition.tool(&next)?;
+        let mut left = Some(&s.step.tool);
+        while let Some(name) = left {
+            if *name == next {
+                return None;
+            }
+            left = match self.cx.definition.tool(name) {
+                Some(t) if *name != s.tool => t.def.fallback.as_ref(),
+                _ => None,
+            };
+        }
+        Some(next)
+    }
+
+    pub(super) fn back_off(&mut self, id: &StepId) {
         let Some((s, tool)) = self.step_and_tool(id) else {
             return;
         };
@@ -470,211 +508,6 @@ impl Turn<'_> {
         });
     }
 
-    // ---- looking -----------------------------------------------------------
-
-    /// What is to be looked at, the authority first. Expectations whose parameters
-    /// come from a lost output are left out; the authority never needs it.
-    fn checks(&self, id: &StepId) -> Vec<Observe> {
-        let Some((s, tool)) = self.step_and_tool(id) else {
-            return Vec::new();
-        };
-        let Ok(args) = self.args(s, tool) else {
-            return Vec::new();
-        };
-        let scope = |r: &Reference<'_>| match r {
-            Reference::Args(p) => args.pointer(p).cloned(),
-            Reference::Output(p) => s.output.as_ref()?.pointer(p).cloned(),
-            other => self.lookup(other),
-        };
-        let own = tool.def.probe.iter();
-        let all = own
-            .chain(&s.step.expect)
-            .filter(|e| e.probe != PROBE_OUTPUT);
-        all.filter_map(|e| self.check(id, e, &scope)).collect()
-    }
-
-    fn check(
-        &self,
-        id: &StepId,
-        e: &Expectation,
-        scope: &dyn Fn(&Reference<'_>) -> Option<Value>,
-    ) -> Option<Observe> {
-        Some(Observe {
-            tenant: self.state.tenant.clone(),
-            goal: self.state.goal,
-            step: id.clone(),
-            probe: e.probe.clone(),
-            params: template::resolve(&e.params, &scope).ok()?,
-            schema: e.schema.clone(),
-            absent: e.absent(),
-            output_at: e.output_at.clone(),
-        })
-    }
-
-    pub(super) fn look(&mut self, id: &StepId) {
-        let checks = self.checks(id);
-        let Some(s) = self.state.step(id) else { return };
-        let attempt = s.attempts;
-        self.say(Body::Looking {
-            step: id.clone(),
-            attempt,
-        });
-        self.commands.push(Command::Look {
-            step: id.clone(),
-            attempt,
-            checks,
-        });
-    }
-
-    /// An earlier step may have had this effect, and nobody knows: no attempt before
-    /// a look.
-    fn look_for_earlier(&mut self, id: &StepId, identity: Digest, args: Digest) {
-        let holder = self.state.effects.get(&identity).map(|e| e.step.clone());
-        self.say(Body::Inherited {
-            step: id.clone(),
-            from: holder.unwrap_or_else(|| id.clone()),
-            identity,
-            args,
-        });
-        if self.checks(id).is_empty() {
-            let message = "an earlier step may have done it, and there is no probe";
-            return self.undecided(id, Fault::new(Code::OutcomeUnknown, message));
-        }
-        self.look(id);
-    }
-
-    pub(super) fn on_observed(&mut self, id: &StepId, attempt: u32, seen: &[Observation]) {
-        let Some((s, tool)) = self.step_and_tool(id) else {
-            return;
-        };
-        if s.status != Status::Looking || s.attempts != attempt {
-            return;
-        }
-        let authority = seen.first().map(|o| o.verdict.clone());
-        let absent = authority == Some(Verdict::Absent);
-        let settled = self.settled(s, tool);
-        let proven_absent = absent && settled && tool.def.effect.has_slot();
-        let settles_at = tool
-            .def
-            .settles_within_ms
-            .map(|ms| s.ended_at_ms.saturating_add(ms));
-        self.say(Body::Observed {
-            step: id.clone(),
-            attempt,
-            observations: seen.to_vec(),
-            proven_absent,
-        });
-        if !seen.is_empty() && seen.iter().all(|o| o.verdict == Verdict::Met) {
-            return self.end_done(id);
-        }
-        let fault = self.observation_fault(id, seen);
-        if proven_absent {
-            return self.retry_or_leave(id, fault);
-        }
-        match settles_at {
-            Some(at) if absent && at > self.cx.now_ms => self.wait_until(id, at, WaitWhy::Settle),
-            _ => self.look_again_or_leave(id, fault, authority),
-        }
-    }
-
-    /// Has everything arrived that could? Only a declared settling time says so.
-    fn settled(&self, s: &StepState, tool: &CompiledTool) -> bool {
-        let Some(ms) = tool.def.settles_within_ms else {
-            return false;
-        };
-        self.cx.now_ms >= s.ended_at_ms.saturating_add(ms)
-    }
-
-    /// What the observations say is wrong, or what had been wrong with the attempt.
-    fn observation_fault(&self, id: &StepId, seen: &[Observation]) -> Fault {
-        let earlier = self.state.step(id).and_then(|s| s.fault.clone());
-        let found = seen.iter().find_map(|o| match &o.verdict {
-            Verdict::Met => None,
-            Verdict::Absent => Some(Fault::new(
-                Code::ObservationRejected,
-                "the effect is not there",
-            )),
-            Verdict::Mismatch { why } => Some(Fault::new(
-                Code::ObservationRejected,
-                format!("not as expected: {why}"),
-            )),
-            Verdict::Unavailable { fault } => Some(Fault::new(
-                Code::ObservationUnavailable,
-                fault.message.clone(),
-            )),
-        });
-        let nothing = || Fault::new(Code::ObservationUnavailable, "nothing could be looked at");
-        earlier.or(found).unwrap_or_else(nothing)
-    }
-
-    /// Not met, not proven absent: the authority may lag, so it is asked again, a few
-    /// times; then what follows depends on what a repetition would do.
-    fn look_again_or_leave(&mut self, id: &StepId, fault: Fault, authority: Option<Verdict>) {
-        let Some((s, tool)) = self.step_and_tool(id) else {
-            return;
-        };
-        if s.looks < LOOKS_MAX {
-            let wait = self.jitter(LOOK_WAIT_MS << s.looks.min(10), u64::from(s.looks));
-            let until = self.cx.now_ms.saturating_add(wait);
-            return self.wait_until(id, until, WaitWhy::Probe);
-        }
-        let effect = tool.def.effect;
-        let again = self.state.closing.is_none() && s.tries < tool.def.retry.attempts_max;
-        match effect {
-            Effect::Read => self.retry_or_leave(id, fault),
-            // Only with the old key: the world must know it still.
-            Effect::Idempotent | Effect::Fenced if again && self.key_holds(s, tool) => {
-                self.back_off(id);
-            }
-            // It is there; something else about the step is wrong.
-            _ if authority == Some(Verdict::Met) => {
-                self.end_failed_step(id, fault.at(id.as_str()));
-            }
-            _ => self.undecided(id, fault),
-        }
-    }
-
-    /// Nobody can say whether the effect happened: a person is asked; it is never
-    /// hoped.
-    fn undecided(&mut self, id: &StepId, fault: Fault) {
-        let Some((s, tool)) = self.step_and_tool(id) else {
-            return;
-        };
-        if !s.effect_open {
-            // Without an effect there is nothing to know.
-            return self.retry_or_leave(id, fault);
-        }
-        let fault = Fault {
-            code: Code::OutcomeUnknown,
-            ..fault.at(id.as_str())
-        };
-        if self.state.closing.is_some() {
-            return self.end_unknown(id, fault);
-        }
-        let question = Question {
-            id: super::control::question_id(&self.state.goal, id, s.attempts, self.state.n),
-            step: id.clone(),
-            what: format!(
-                "Did step {id} (tool {}) have its effect? {}",
-                tool.def.name, fault.message
-            ),
-            choices: [CHOICE_HAPPENED, CHOICE_ABSENT, CHOICE_FAIL]
-                .map(str::to_owned)
-                .into(),
-            digest: s.args.unwrap_or(Digest([0; 32])),
-            until_ms: self.ask_until(),
-        };
-        self.say(Body::Asked { question });
-    }
-
-    fn ask_until(&self) -> u64 {
-        let ask = self.cx.definition.agent().policy.ask_ms;
-        self.cx
-            .now_ms
-            .saturating_add(ask)
-            .min(self.state.deadline_ms)
-    }
-
     // ---- ending ------------------------------------------------------------
 
     pub(super) fn end_done(&mut self, id: &StepId) {
@@ -687,7 +520,7 @@ impl Turn<'_> {
         });
     }
 
-    fn end_failed_step(&mut self, id: &StepId, fault: Fault) {
+    pub(super) fn end_failed_step(&mut self, id: &StepId, fault: Fault) {
         self.say(Body::StepEnded {
             step: id.clone(),
             end: StepEnd::Failed { fault },

@@ -16,6 +16,7 @@ mod query;
 
 pub use definitions::Definitions;
 pub use journal::{Loaded, load};
+pub use query::answer_offline;
 
 use crate::decide::Bug;
 use detent_bus::env::SharedEnv;
@@ -27,7 +28,7 @@ use detent_protocol::result::GoalResult;
 use detent_protocol::{Fault, GoalId, NodeId, TenantId, subject};
 use goal::{GoalActor, GoalMsg, Start};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -139,7 +140,7 @@ pub struct Shared {
     pub(crate) env: SharedEnv,
     pub(crate) definitions: Definitions,
     pub(crate) hooks: Arc<dyn Hooks>,
-    goals: Mutex<HashMap<GoalKey, Active>>,
+    goals: Mutex<BTreeMap<GoalKey, Active>>,
     permits: Arc<Semaphore>,
     draining: AtomicBool,
     calls_out: AtomicUsize,
@@ -158,7 +159,7 @@ pub(crate) struct Active {
 }
 
 impl Shared {
-    pub(crate) fn with_goals<R>(&self, f: impl FnOnce(&mut HashMap<GoalKey, Active>) -> R) -> R {
+    pub(crate) fn with_goals<R>(&self, f: impl FnOnce(&mut BTreeMap<GoalKey, Active>) -> R) -> R {
         // A panic while the lock is held can only come from a hash map operation; the
         // map is then still usable.
         f(&mut self.goals.lock().unwrap_or_else(PoisonError::into_inner))

@@ -3,12 +3,13 @@
 use super::{Shared, load};
 use crate::state::GoalState;
 use crate::view::fold_with_events;
-use detent_bus::GoalKey;
+use detent_bus::{GoalKey, Journal};
 use detent_protocol::journal::{Entry, GENESIS};
 use detent_protocol::messages::{Answer, Ask, GoalEvent, Query};
 use detent_protocol::{Code, Fault};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Most bytes of an exported page, and about as many of events.
 const PAGE_BYTES: usize = 512 * 1024;
@@ -18,6 +19,32 @@ const EVENTS_MAX: usize = 512;
 const WAIT_MS_MAX: u64 = 30_000;
 
 pub(crate) async fn answer(shared: &Arc<Shared>, query: &Query) -> Result<Answer, Fault> {
+    // Taken before the journal is read: what is confirmed in between is then seen as
+    // a change.
+    let progress = match &query.ask {
+        Ask::Events { goal, .. } => shared.with_goals(|g| {
+            let key = GoalKey {
+                tenant: query.tenant.clone(),
+                goal: *goal,
+            };
+            g.get(&key).map(|a| a.progress.clone())
+        }),
+        _ => None,
+    };
+    answer_from(&*shared.bus.journal, query, progress).await
+}
+
+/// Answers a query from a journal that no orchestrator works on, as after a node was
+/// stopped. `Events` does not wait.
+pub async fn answer_offline(journal: &dyn Journal, query: &Query) -> Result<Answer, Fault> {
+    answer_from(journal, query, None).await
+}
+
+async fn answer_from(
+    journal: &dyn Journal,
+    query: &Query,
+    progress: Option<watch::Receiver<u64>>,
+) -> Result<Answer, Fault> {
     let key = |goal| GoalKey {
         tenant: query.tenant.clone(),
         goal,
@@ -27,10 +54,10 @@ pub(crate) async fn answer(shared: &Arc<Shared>, query: &Query) -> Result<Answer
             open_only,
             after,
             limit,
-        } => list(shared, query, *open_only, *after, *limit).await,
+        } => list(journal, query, *open_only, *after, *limit).await,
         Ask::Show { goal } => {
             let key = key(*goal);
-            let loaded = load(&*shared.bus.journal, &key).await?;
+            let loaded = load(journal, &key).await?;
             let view = loaded.and_then(|l| l.state.view());
             let goal = view.ok_or_else(|| unknown(&key))?;
             Ok(Answer::Goal {
@@ -39,13 +66,22 @@ pub(crate) async fn answer(shared: &Arc<Shared>, query: &Query) -> Result<Answer
         }
         Ask::Export { goal, from } => {
             let key = key(*goal);
-            export(shared, &key, *from).await
+            export(journal, &key, *from).await
         }
         Ask::Events {
             goal,
             from,
             wait_ms,
-        } => events(shared, &key(*goal), *from, (*wait_ms).min(WAIT_MS_MAX)).await,
+        } => {
+            events(
+                journal,
+                &key(*goal),
+                *from,
+                (*wait_ms).min(WAIT_MS_MAX),
+                progress,
+            )
+            .await
+        }
     }
 }
 
@@ -54,7 +90,7 @@ fn unknown(key: &GoalKey) -> Fault {
 }
 
 async fn list(
-    shared: &Shared,
+    journal: &dyn Journal,
     query: &Query,
     open_only: bool,
     after: Option<detent_protocol::GoalId>,
@@ -65,15 +101,11 @@ async fn list(
     let mut after = after;
     while goals.len() < limit {
         let want = limit - goals.len();
-        let page = shared
-            .bus
-            .journal
-            .goals(&query.tenant, after.as_ref(), want)
-            .await?;
+        let page = journal.goals(&query.tenant, after.as_ref(), want).await?;
         let Some(last) = page.last() else { break };
         after = Some(last.goal);
         for key in &page {
-            let line = match load(&*shared.bus.journal, key).await {
+            let line = match load(journal, key).await {
                 Ok(loaded) => loaded.and_then(|l| l.state.line()),
                 // One damaged goal must not hide the others; `show` says what it has.
                 Err(_) => None,
@@ -85,12 +117,12 @@ async fn list(
     Ok(Answer::Goals { goals })
 }
 
-async fn export(shared: &Shared, key: &GoalKey, from: u64) -> Result<Answer, Fault> {
+async fn export(journal: &dyn Journal, key: &GoalKey, from: u64) -> Result<Answer, Fault> {
     // Entries are counted from 1 here; sequences may have gaps.
     let mut entries = Vec::new();
     let (mut seq, mut number, mut bytes) = (0, 0, 0);
     while bytes < PAGE_BYTES {
-        let page = shared.bus.journal.read(key, seq, PAGE_BYTES).await?;
+        let page = journal.read(key, seq, PAGE_BYTES).await?;
         let Some(last) = page.last() else { break };
         seq = last.seq;
         for stored in page {
@@ -109,11 +141,14 @@ async fn export(shared: &Shared, key: &GoalKey, from: u64) -> Result<Answer, Fau
     Ok(Answer::Entries { entries })
 }
 
-async fn events(shared: &Shared, key: &GoalKey, from: u64, wait_ms: u64) -> Result<Answer, Fault> {
-    // Taken before the journal is read: what is confirmed in between is then seen as
-    // a change.
-    let progress = shared.with_goals(|g| g.get(key).map(|a| a.progress.clone()));
-    let (found, ended) = read_events(shared, key, from).await?;
+async fn events(
+    journal: &dyn Journal,
+    key: &GoalKey,
+    from: u64,
+    wait_ms: u64,
+    progress: Option<watch::Receiver<u64>>,
+) -> Result<Answer, Fault> {
+    let (found, ended) = read_events(journal, key, from).await?;
     let Some(mut progress) = progress else {
         return Ok(Answer::Events {
             events: found,
@@ -129,12 +164,12 @@ async fn events(shared: &Shared, key: &GoalKey, from: u64, wait_ms: u64) -> Resu
     let news = progress.wait_for(|n| *n >= from);
     // Whether it came in time, the goal went, or nothing happened: the journal says.
     let _ = tokio::time::timeout(Duration::from_millis(wait_ms), news).await;
-    let (events, ended) = read_events(shared, key, from).await?;
+    let (events, ended) = read_events(journal, key, from).await?;
     Ok(Answer::Events { events, ended })
 }
 
 async fn read_events(
-    shared: &Shared,
+    journal: &dyn Journal,
     key: &GoalKey,
     from: u64,
 ) -> Result<(Vec<GoalEvent>, bool), Fault> {
@@ -142,7 +177,7 @@ async fn read_events(
     let (mut seq, mut hash) = (0, GENESIS);
     let mut events = Vec::new();
     loop {
-        let page = shared.bus.journal.read(key, seq, PAGE_BYTES).await?;
+        let page = journal.read(key, seq, PAGE_BYTES).await?;
         if page.is_empty() {
             break;
         }

@@ -80,7 +80,10 @@ fn item() -> String {
     "item".to_owned()
 }
 
+/// A fault at a place in the playbook; the whole of it is shown as `/`.
 pub(super) fn invalid(message: impl Into<String>, at: impl Into<String>) -> Fault {
+    let at: String = at.into();
+    let at = if at.is_empty() { "/".into() } else { at };
     Fault::new(Code::PlanInvalid, message).at(at)
 }
 

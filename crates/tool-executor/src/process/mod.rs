@@ -11,13 +11,14 @@ use config::RunConfig;
 use detent_protocol::agent::ToolDef;
 use detent_protocol::record::RunFacts;
 use detent_protocol::{Code, Fault};
-use detent_sandbox::{Confine, Limits, ProcessSpec, RunTag};
+use detent_sandbox::{Confine, Limits, ProcessSpec, RunTag, SpawnError};
 use env::Environment;
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
 use verdict::Verdict;
 
@@ -26,6 +27,9 @@ pub const PROCESS_KIND: &str = "process";
 
 /// How much of the end of standard error is kept of a run, bytes.
 const STDERR_BYTES_MAX: u64 = 16 * 1024;
+
+/// How often processes that outlast SIGKILL are looked for.
+const LEFTOVER_POLL: Duration = Duration::from_millis(100);
 
 /// Runs `run.command` of a tool's entry, confined, in the goal's directory.
 ///
@@ -151,7 +155,22 @@ impl ToolKind for ProcessKind {
             }
         };
         let (ended, ()) = tokio::join!(run, watch);
+        if let Err(SpawnError::KeeperLost { leftover, .. }) = &ended {
+            gone(leftover).await;
+        }
         Verdict::new(call, secrets).of(ended)
+    }
+}
+
+/// Waits for processes that outlast SIGKILL, such as one in an uninterruptible system
+/// call: a run that is said to be over has nothing alive, however long that takes. Who
+/// waits for a seal runs into its own timeout and knows that it is not confirmed.
+async fn gone(pids: &[u32]) {
+    for pid in pids {
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        while process.exists() {
+            tokio::time::sleep(LEFTOVER_POLL).await;
+        }
     }
 }
 
@@ -169,5 +188,26 @@ fn refused(fault: Fault) -> KindOutcome {
         fault,
         started: false,
         facts: RunFacts::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[tokio::test]
+    async fn a_run_is_not_over_while_a_leftover_is_alive() {
+        let mut leftover = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pids = [leftover.id()];
+        let mut over = std::pin::pin!(gone(&pids));
+        tokio::select! {
+            biased;
+            () = &mut over => panic!("it is alive"),
+            () = tokio::task::yield_now() => {}
+        }
+        leftover.kill().unwrap();
+        leftover.wait().unwrap();
+        over.await;
     }
 }

@@ -1,0 +1,203 @@
+//! The command line.
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use detent_protocol::{GoalId, QuestionId};
+use std::path::PathBuf;
+
+/// A distributed runtime for AI agents: goals in, verified results out.
+#[derive(Debug, Parser)]
+#[command(name = "detent", version, propagate_version = true, after_help = AFTER)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const AFTER: &str = "Exit codes: 0 done, 1 goal failed, 2 usage, 3 refused, 4 not now, \
+5 cancelled, 6 damage or bug, 130 interrupted.\n\
+First try: detent run config/quickstart/goal.json";
+
+#[derive(Debug, Clone, ClapArgs)]
+pub(crate) struct Global {
+    /// Configuration file. `run` and `submit` look for `detent.toml` beside the goal's
+    /// file and above it, the others in the current folder.
+    #[arg(long, global = true, value_name = "FILE", env = "DETENT_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Data directory.
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        default_value = ".detent",
+        env = "DETENT_DATA"
+    )]
+    pub(crate) data: PathBuf,
+    /// Overrides one setting, e.g. `node.drain_ms=1000`. Repeatable.
+    #[arg(long, global = true, value_name = "SECTION.KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Form of what is printed on stdout.
+    #[arg(short, long, global = true, value_enum, default_value_t = Format::Text)]
+    pub(crate) output: Format,
+    /// More of what happens, on stderr. Twice: everything.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// JSON, one object a line where there are several.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs one goal in this process, start to verified result; nothing else needed.
+    Run(Run),
+    /// Starts a node and keeps it running until SIGTERM or Ctrl-C.
+    Up,
+    /// Submits a goal to the node that runs on the data directory.
+    Submit(Submit),
+    /// Looks at goals and steers them.
+    #[command(subcommand)]
+    Goals(Goals),
+    /// Folds an exported journal and shows each state. Needs no node.
+    Replay {
+        /// File that `goals export` wrote.
+        file: PathBuf,
+    },
+    /// Looks at the registry of tools.
+    #[command(subcommand)]
+    Tools(Tools),
+    /// Looks at the configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Explains error codes.
+    #[command(subcommand)]
+    Errors(Errors),
+    /// Checks whether everything that is needed is there.
+    Doctor,
+    /// Prints completions for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Run {
+    /// The goal: JSON with `agent` and `input`. `-` reads it from stdin.
+    pub(crate) file: PathBuf,
+    /// Idempotency key: the same key gives the same goal and result.
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Submit {
+    /// The goal: JSON with `agent` and `input`. `-` reads it from stdin.
+    pub(crate) file: PathBuf,
+    /// Idempotency key: the same key gives the same goal and result.
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+    /// Waits for the result.
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Goals {
+    /// Lists goals, oldest first.
+    List {
+        /// Only those that have not ended.
+        #[arg(long)]
+        open: bool,
+        /// At most so many.
+        #[arg(long, default_value_t = 100)]
+        limit: u32,
+    },
+    /// Shows one goal: state, steps, what it waits for, result.
+    Show {
+        /// The goal.
+        goal: GoalId,
+    },
+    /// Follows a goal's events until it ends; its result decides the exit code.
+    Watch {
+        /// The goal.
+        goal: GoalId,
+        /// From this event on.
+        #[arg(long, default_value_t = 1)]
+        from: u64,
+    },
+    /// Cancels a goal; the receipt in its result says what had been done.
+    Cancel {
+        /// The goal.
+        goal: GoalId,
+        /// Why.
+        #[arg(long, default_value = "cancelled from the command line")]
+        reason: String,
+    },
+    /// Answers a question of a goal.
+    Answer {
+        /// The goal.
+        goal: GoalId,
+        /// The question; `goals show` lists the open ones.
+        question: QuestionId,
+        /// One of its choices.
+        choice: String,
+    },
+    /// Starts nothing new for a goal until it is resumed.
+    Pause {
+        /// The goal.
+        goal: GoalId,
+    },
+    /// Lets a paused goal go on.
+    Resume {
+        /// The goal.
+        goal: GoalId,
+    },
+    /// Changes a running goal's input by a JSON merge patch.
+    Amend {
+        /// The goal.
+        goal: GoalId,
+        /// The patch, as JSON.
+        patch: String,
+    },
+    /// Writes a goal's journal to a file, for `replay` and for bug reports.
+    Export {
+        /// The goal.
+        goal: GoalId,
+        /// The file; must not exist.
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Tools {
+    /// Lists the tools with their effects.
+    List,
+    /// Checks tools and playbooks.
+    Lint,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Shows every setting with its value and where it comes from.
+    Show,
+    /// Checks the configuration without starting anything.
+    Validate,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Errors {
+    /// Lists all codes.
+    List,
+    /// Explains one.
+    Show {
+        /// The code, e.g. TOOL_TIMEOUT.
+        code: String,
+    },
+}

@@ -1,0 +1,44 @@
+//! `detent run`: one goal in this process, from the file to the verified result.
+
+use crate::args::{self, Global};
+use crate::client::Client;
+use crate::commands::goals::follow;
+use crate::commands::{load, submit, up};
+use crate::{KEEPER, exit, output};
+use detent_node::{Node, NodeParts};
+use detent_protocol::Fault;
+use detent_sandbox::KeeperCommand;
+
+pub(crate) async fn run(global: &Global, args: &args::Run) -> Result<u8, Fault> {
+    let goal = submit::read(&args.file, args.key.as_deref())?;
+    // Nobody scrapes a node that ends with its goal; `--set` can still say otherwise.
+    let config = load(global, Some(&args.file), &["node.http_listen="])?;
+    let node = Node::start(NodeParts {
+        config,
+        data_dir: global.data.clone(),
+        keeper: KeeperCommand::this_program(&[KEEPER]),
+        kinds: Vec::new(),
+        socket: true,
+    })
+    .await?;
+    let client = Client::Node(node.bus().messages.clone());
+    let outcome = tokio::select! {
+        biased;
+        outcome = one_goal(&client, &goal) => outcome,
+        () = up::told_to_stop() => {
+            eprintln!("detent: interrupted; the goal goes on when a node starts on {}", global.data.display());
+            Ok(exit::INTERRUPTED)
+        }
+    };
+    node.stop().await;
+    outcome
+}
+
+async fn one_goal(client: &Client, goal: &detent_protocol::goal::Submit) -> Result<u8, Fault> {
+    let accepted = client.submit(goal).await?;
+    submit::tell(&accepted);
+    match &accepted.result {
+        Some(result) => Ok(output::result(&accepted.goal, result)),
+        None => follow(client, accepted.goal, 1).await,
+    }
+}

@@ -1,0 +1,8 @@
+//! Tests of the pure state machine: given a journal, an event, the expected records.
+#![allow(missing_docs)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod effects;
+mod steps;

@@ -1,0 +1,167 @@
+//! A node of the simulated cluster: assembled, crashed, started again.
+//!
+//! | part | here |
+//! |---|---|
+//! | orchestrator | the real one: actors, journal fold, recovery |
+//! | reasoner | the real one, with its playbook provider |
+//! | observer | the real one, with a probe that looks at the simulated world |
+//! | tool executor | a twin that keeps the same protocol (its store has a thread) |
+//!
+//! What it promises: a crash ends all of a life at once, at the call where it was drawn;
+//! what was durable is found again by the next life, what was not is gone.
+
+mod executor;
+mod ledger;
+mod runs;
+
+pub(crate) use executor::Registry;
+pub(crate) use ledger::LedgerRows;
+
+use crate::bus::{Fabric, Port};
+use crate::env::SimEnv;
+use crate::life::Life;
+use crate::world::{World, WorldProbe};
+use detent_bus::Served;
+use detent_bus::env::SharedEnv;
+use detent_observer::{Observer, ObserverHandle, ObserverOptions};
+use detent_orchestrator::{Bug, Definitions, Handle, Hooks, Options, Orchestrator};
+use detent_protocol::NodeId;
+use detent_reasoner::{Reasoner, ReasonerHandle, ReasonerOptions};
+use executor::Executor;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What all nodes of a run share.
+pub(crate) struct Cluster {
+    pub(crate) fabric: Arc<Fabric>,
+    pub(crate) world: Arc<World>,
+    pub(crate) definitions: Definitions,
+    pub(crate) registry: Registry,
+    pub(crate) bug: Option<Bug>,
+}
+
+/// One assembled life.
+struct Assembled {
+    orchestrator: Handle,
+    observer: ObserverHandle,
+    reasoner: ReasonerHandle,
+    _executor: Vec<Served>,
+}
+
+impl Assembled {
+    /// Kills the actors. Whatever of them is left hangs at its next call.
+    fn kill(&self) {
+        self.orchestrator.cell().kill();
+        self.observer.cell().kill();
+        self.reasoner.cell().kill();
+    }
+}
+
+/// Writes the orchestrator's alerts into the trace; what depends on the machine's speed
+/// stays out.
+struct Told(Arc<Fabric>);
+
+impl Hooks for Told {
+    fn alert(&self, kind: &str, text: &str) {
+        if kind != "slow-turn" {
+            self.0.trace.say(format!("alert {kind}: {text}"));
+        }
+    }
+}
+
+impl Cluster {
+    /// Runs a node through one life after another, for ever.
+    pub(crate) async fn run_node(self: Arc<Self>, node: NodeId) {
+        for number in 1.. {
+            let life = Arc::new(Life::of_node(node.clone(), number));
+            self.fabric.trace.say(format!("start {node}/{number}"));
+            self.live(&life).await;
+            self.world.orphan(&node);
+            let down = self.fabric.chance.between(20, 4_000);
+            tokio::time::sleep(Duration::from_millis(down)).await;
+        }
+    }
+
+    async fn live(self: &Arc<Self>, life: &Arc<Life>) {
+        let booting = tokio::spawn(self.clone().boot(life.clone()));
+        let assembled = tokio::select! {
+            biased;
+            () = life.over() => {
+                booting.abort();
+                return;
+            }
+            booted = booting => booted.ok().flatten(),
+        };
+        let Some(assembled) = assembled else {
+            // A node that does not come up ends, and is started again.
+            return life.end();
+        };
+        tokio::select! {
+            biased;
+            () = life.over() => {}
+            () = self.fate(life) => life.end(),
+        }
+        assembled.kill();
+    }
+
+    /// Waits until the node is killed from outside.
+    async fn fate(&self, life: &Life) {
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if self.fabric.chance.fault(|f| f.kill) {
+                let (node, number) = (life.node(), life.number());
+                return self.fabric.trace.say(format!("kill {node}/{number}"));
+            }
+        }
+    }
+
+    /// Assembles a life; the orchestrator last, because its recovery calls the others.
+    async fn boot(self: Arc<Self>, life: Arc<Life>) -> Option<Assembled> {
+        let node = life.node().clone();
+        let port = Port::new(self.fabric.clone(), life);
+        let chance = self.fabric.chance.clone();
+        let env: SharedEnv = Arc::new(SimEnv::new(chance, self.fabric.trace.clone()));
+        let (world, registry) = (self.world.clone(), self.registry.clone());
+        let executor = Executor::start(port.clone(), world, registry).await;
+        let probe = WorldProbe::new(self.world.clone(), port.clone());
+        let dir = std::env::temp_dir().join("detent-sim");
+        let looks = ObserverOptions::new(&dir, &dir, &dir);
+        let observer = Observer::spawn(
+            looks,
+            port.bus(),
+            vec![Arc::new(probe)],
+            env.clone(),
+            None,
+        );
+        let observer = self.came_up("observer", observer.await)?;
+        let reasoner = Reasoner::spawn(ReasonerOptions::default(), port.bus(), None).await;
+        let reasoner = self.came_up("reasoner", reasoner)?;
+        let hooks = Arc::new(Told(self.fabric.clone()));
+        let definitions = self.definitions.clone();
+        let options = self.options(node);
+        let orchestrator =
+            Orchestrator::spawn(options, port.bus(), env, definitions, hooks, None).await;
+        Some(Assembled {
+            _executor: self.came_up("executor", executor)?,
+            orchestrator: self.came_up("orchestrator", orchestrator)?,
+            observer,
+            reasoner,
+        })
+    }
+
+    fn options(&self, node: NodeId) -> Options {
+        Options {
+            append_timeout_ms: 2_000,
+            plan_timeout_ms: 10_000,
+            look_timeout_ms: 10_000,
+            scan_every_ms: 10_000,
+            bug: self.bug,
+            ..Options::new(node)
+        }
+    }
+
+    fn came_up<T, E: std::fmt::Display>(&self, what: &str, got: Result<T, E>) -> Option<T> {
+        got.map_err(|e| self.fabric.trace.say(format!("{what} did not start: {e}")))
+            .ok()
+    }
+}

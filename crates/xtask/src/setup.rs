@@ -1,0 +1,97 @@
+//! Checks what the chores need, and installs what cargo can install.
+//!
+//! Promises: quick and without effect when all is there; nothing is written outside
+//! `target/tools`.
+
+use crate::run;
+
+/// Oldest Python whose standard library the quickstart's tools need.
+const PYTHON_MIN: (u32, u32) = (3, 9);
+
+/// Checks everything, and says for each thing what was found or done.
+pub(crate) fn setup() -> Result<(), String> {
+    part("cargo", &["--version"], "install Rust with rustup")?;
+    part(
+        "cargo fmt",
+        &["fmt", "--version"],
+        "rustup component add rustfmt",
+    )?;
+    part(
+        "cargo clippy",
+        &["clippy", "--version"],
+        "rustup component add clippy",
+    )?;
+    python()?;
+    nextest()
+}
+
+fn found(what: &str, version: &str) {
+    println!("{what:<14} {version}");
+}
+
+fn part(what: &str, args: &[&str], todo: &str) -> Result<(), String> {
+    let version = run::answer(run::cargo_command(args))
+        .ok_or_else(|| format!("{what} is missing; do: {todo}"))?;
+    found(what, &version);
+    Ok(())
+}
+
+fn python() -> Result<(), String> {
+    let (major, minor) = PYTHON_MIN;
+    let todo = format!("install Python {major}.{minor} or newer with its sqlite3 module");
+    let script = "import sys, sqlite3; print('%d.%d.%d' % sys.version_info[:3])";
+    let mut command = run::command("python3");
+    command.args(["-c", script]);
+    let version = run::answer(command).ok_or_else(|| format!("no usable python3; do: {todo}"))?;
+    if !is_new_enough(&version, PYTHON_MIN) {
+        return Err(format!("python3 is {version}; do: {todo}"));
+    }
+    found("python3", &version);
+    Ok(())
+}
+
+fn is_new_enough(version: &str, min: (u32, u32)) -> bool {
+    let mut parts = version.split('.').map_while(|p| p.parse::<u32>().ok());
+    match (parts.next(), parts.next()) {
+        (Some(major), Some(minor)) => (major, minor) >= min,
+        _ => false,
+    }
+}
+
+fn nextest_version() -> Option<String> {
+    run::answer(run::cargo_command(&["nextest", "--version"]))
+}
+
+fn nextest() -> Result<(), String> {
+    if let Some(version) = nextest_version() {
+        found("cargo nextest", &version);
+        return Ok(());
+    }
+    println!("cargo nextest  is missing; installing it into target/tools (some minutes, once)");
+    let mut install = run::cargo_command(&["install", "--locked", "--root"]);
+    install.arg(run::tools_dir()).arg("cargo-nextest");
+    run::check(install)?;
+    let version = nextest_version().ok_or("cargo nextest was installed, but does not start")?;
+    found("cargo nextest", &version);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        for (version, enough) in [
+            ("3.9.0", true),
+            ("3.11.7", true),
+            ("4.0.0", true),
+            ("3.8.18", false),
+            ("2.7.18", false),
+            ("", false),
+            ("three", false),
+        ] {
+            assert_eq!(is_new_enough(version, PYTHON_MIN), enough, "{version:?}");
+        }
+    }
+}
