@@ -115,7 +115,7 @@ pub(crate) enum Goals {
         #[arg(long)]
         open: bool,
         /// At most so many.
-        #[arg(long, default_value_t = 100)]
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
     /// Shows one goal: state, steps, what it waits for, result.

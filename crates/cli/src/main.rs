@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     let args = args::Args::parse();
     output::init(args.global.output, args.global.verbose);
     if let Err(error) = detent_bus::failpoint::arm_from_env() {
-        eprintln!("detent: {error}");
+        output::note(format!("detent: {error}"));
         return ExitCode::from(exit::USAGE);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("detent: can't start: {error}");
+            output::note(format!("detent: can't start: {error}"));
             return ExitCode::from(exit::INTERNAL);
         }
     };

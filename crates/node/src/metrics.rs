@@ -67,6 +67,19 @@ impl Default for Metrics {
     }
 }
 
+/// Kinds of alerts.
+const ALERTS: [&str; 9] = [
+    "actor-failed",
+    "internal-logic-error",
+    "invariant",
+    "journal",
+    "replay-mismatch",
+    "restart",
+    "scan",
+    "slow-turn",
+    "spawn",
+];
+
 fn gauge_of(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -179,6 +192,13 @@ impl Metrics {
         );
         r.register("detent_ready", "1: the node takes goals", m.ready.clone());
         m.registry = std::sync::Arc::new(r);
+        // From the start on, so that a first one is a change and not a new series.
+        for kind in ALERTS {
+            m.alerts.get_or_create(&Label::of(kind)).inc_by(0);
+        }
+        for status in ["succeeded", "failed", "cancelled"] {
+            m.goals_ended.get_or_create(&Label::of(status)).inc_by(0);
+        }
         m
     }
 

@@ -23,6 +23,7 @@ use detent_tool_executor::{
     ExecutorHandle, ExecutorOptions, Ledger, ProcessKind, Registry, ToolExecutor, ToolKind,
 };
 use ractor::{ActorCell, ActorRef};
+use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -218,8 +219,20 @@ pub(crate) fn store_fault(e: StoreError) -> Fault {
 
 fn make_dir(dir: &Path) -> Result<PathBuf, Fault> {
     let failed = |e: std::io::Error| {
-        let message = format!("the data directory can't be used: {e}");
-        Fault::new(Code::JournalStorage, message).at(dir.display().to_string())
+        // A full or broken disk is damage; everything else is a folder badly chosen.
+        let code = match e.raw_os_error() {
+            Some(n)
+                if [Errno::NOSPC, Errno::DQUOT, Errno::IO]
+                    .contains(&Errno::from_raw_os_error(n)) =>
+            {
+                Code::JournalStorage
+            }
+            _ => Code::ConfigInvalid,
+        };
+        let message = format!(
+            "the data directory can't be used: {e}; `--data` takes a folder that can be written"
+        );
+        Fault::new(code, message).at(dir.display().to_string())
     };
     std::fs::create_dir_all(dir).map_err(failed)?;
     dir.canonicalize().map_err(failed)

@@ -211,6 +211,7 @@ fn detail(body: &Body) -> Value {
         } => {
             json!({"run": run, "fault": fault})
         }
+        Body::Waiting { why, until_ms, .. } => json!({"why": why, "until_ms": until_ms}),
         _ => Value::Null,
     }
 }

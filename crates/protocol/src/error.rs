@@ -226,7 +226,7 @@ impl Code {
         let retry = if self.retryable() {
             "the same request may succeed later as it is"
         } else {
-            "the same request will fail again unless something is changed first"
+            "the same request is not expected to succeed before something has changed"
         };
         format!(
             "# {self}\n\n{}\n\n\

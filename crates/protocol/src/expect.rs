@@ -50,7 +50,8 @@ pub fn nothing_there(probe: &str) -> Vec<Value> {
             json!({"exit_code": 1, "output": null}),
             json!({"exit_code": 1}),
         ],
-        _ => vec![json!(null), json!({})],
+        // A tool's output is always an object.
+        _ => vec![json!({})],
     }
 }
 

@@ -130,7 +130,7 @@ impl Entry {
 }
 
 fn unframe(bytes: &[u8]) -> Result<(Digest, &[u8]), Fault> {
-    if bytes.len() < HEAD_BYTES || &bytes[..2] != MAGIC {
+    if bytes.len() < HEAD_BYTES || &bytes[..2] != MAGIC || bytes[2] == 0 {
         return Err(corrupt("not a journal entry"));
     }
     if bytes[2] > FORMAT {

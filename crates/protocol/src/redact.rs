@@ -29,7 +29,7 @@ static SHAPES: LazyLock<Regex> = LazyLock::new(|| {
         // NATS seeds
         r"\bS[UAONCX][A-Z2-7]{54,}",
         // JSON web token
-        r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+        r"\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]*",
         // HTTP authorization
         r"(?i)\b(?:bearer|basic)\s+[A-Za-z0-9._~+/=-]{12,}",
         // private keys

@@ -26,6 +26,6 @@ pub(crate) async fn doctor(global: &Global) -> Result<u8, Fault> {
             }
         }
     }
-    eprintln!("detent: {} checks, {bad} bad", checks.len());
+    output::note(format!("detent: {} checks, {bad} bad", checks.len()));
     Ok(if bad == 0 { exit::OK } else { exit::REFUSED })
 }

@@ -5,7 +5,7 @@ use crate::client::Client;
 use crate::commands::replay;
 use crate::exit;
 use crate::output::{self, refuse};
-use detent_protocol::messages::{Answer, Ask, GoalView, Verb};
+use detent_protocol::messages::{Answer, Ask, GoalLine, GoalView, Verb};
 use detent_protocol::{Code, Fault, GoalId};
 use serde_json::json;
 use std::path::Path;
@@ -41,33 +41,43 @@ fn unexpected() -> Fault {
 
 async fn list(global: &Global, open_only: bool, limit: u32) -> Result<u8, Fault> {
     let client = Client::any(global).await?;
-    let limit = limit.clamp(1, 1000);
-    let ask = Ask::List {
-        open_only,
-        after: None,
-        limit,
-    };
-    let Answer::Goals { goals } = client.query(ask).await? else {
-        return Err(unexpected());
-    };
-    for g in &goals {
-        if output::is_json() {
-            output::json(g);
-            continue;
-        }
-        let phase = json!(g.phase);
-        let state = g.status.as_deref().or(phase.as_str()).unwrap_or_default();
-        let at = output::time(g.accepted_at_ms);
-        let (goal, done, all) = (g.goal, g.steps_done, g.steps);
-        output::line(format!(
-            "{goal}  {at}  {state:<10} {done}/{all}  {}",
-            g.agent
-        ));
+    let (mut after, mut left) = (None, limit);
+    while left > 0 {
+        let ask = Ask::List {
+            open_only,
+            after,
+            limit: left.min(PAGE_MAX),
+        };
+        let Answer::Goals { goals } = client.query(ask).await? else {
+            return Err(unexpected());
+        };
+        let Some(last) = goals.last() else { break };
+        after = Some(last.goal);
+        goals.iter().for_each(listed);
+        // A page holds no more than was asked for; the wider type keeps it checked.
+        left = left.saturating_sub(u32::try_from(goals.len()).unwrap_or(u32::MAX));
     }
-    if goals.len() == limit as usize {
-        eprintln!("(the first {limit}; --limit gives more)");
+    if left == limit {
+        output::note("detent: no goals");
+    } else if left == 0 {
+        output::note(format!("detent: the first {limit}; --limit gives more"));
     }
     Ok(exit::OK)
+}
+
+/// Goals of one answer.
+const PAGE_MAX: u32 = 1000;
+
+fn listed(g: &GoalLine) {
+    if output::is_json() {
+        return output::json(g);
+    }
+    let phase = json!(g.phase);
+    let state = g.status.as_deref().or(phase.as_str()).unwrap_or_default();
+    let at = output::time(g.accepted_at_ms);
+    let (goal, done, all) = (g.goal, g.steps_done, g.steps);
+    let steps = format!("{done}/{all}");
+    output::line(format!("{goal}  {at}  {state:<9}  {steps:>5}  {}", g.agent));
 }
 
 async fn show(global: &Global, goal: GoalId) -> Result<u8, Fault> {
@@ -162,7 +172,7 @@ pub(crate) async fn follow(client: &Client, goal: GoalId, from: u64) -> Result<u
             break;
         }
         if !ended && !client.is_live() {
-            eprintln!("detent: no node works on it; it goes on with the next start");
+            output::note("detent: no node works on it; it goes on with the next start");
             return Ok(exit::NOT_NOW);
         }
     }
@@ -221,10 +231,10 @@ async fn export(global: &Global, goal: GoalId, to: Option<&Path>) -> Result<u8, 
     } else {
         output::line(path.display().to_string());
     }
-    eprintln!(
+    output::note(format!(
         "detent: {} entries; look at them with: detent replay {}",
         entries.len(),
         path.display()
-    );
+    ));
     Ok(exit::OK)
 }

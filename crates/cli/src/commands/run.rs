@@ -3,7 +3,8 @@
 use crate::args::{self, Global};
 use crate::client::Client;
 use crate::commands::goals::follow;
-use crate::commands::{load, submit, up};
+use crate::commands::up::Signals;
+use crate::commands::{load, submit};
 use crate::{KEEPER, exit, output};
 use detent_node::{Node, NodeParts};
 use detent_protocol::Fault;
@@ -13,6 +14,8 @@ pub(crate) async fn run(global: &Global, args: &args::Run) -> Result<u8, Fault> 
     let goal = submit::read(&args.file, args.key.as_deref())?;
     // Nobody scrapes a node that ends with its goal; `--set` can still say otherwise.
     let config = load(global, Some(&args.file), &["node.http_listen="])?;
+    output::work_goes_on();
+    let mut signals = Signals::start();
     let node = Node::start(NodeParts {
         config,
         data_dir: global.data.clone(),
@@ -25,8 +28,9 @@ pub(crate) async fn run(global: &Global, args: &args::Run) -> Result<u8, Fault> 
     let outcome = tokio::select! {
         biased;
         outcome = one_goal(&client, &goal) => outcome,
-        () = up::told_to_stop() => {
-            eprintln!("detent: interrupted; the goal goes on when a node starts on {}", global.data.display());
+        () = signals.heard() => {
+            let data = global.data.display();
+            output::note(format!("detent: interrupted; the goal goes on when a node starts: detent up --data {data}"));
             Ok(exit::INTERRUPTED)
         }
     };
@@ -36,7 +40,7 @@ pub(crate) async fn run(global: &Global, args: &args::Run) -> Result<u8, Fault> 
 
 async fn one_goal(client: &Client, goal: &detent_protocol::goal::Submit) -> Result<u8, Fault> {
     let accepted = client.submit(goal).await?;
-    submit::tell(&accepted);
+    submit::tell(&accepted, false);
     match &accepted.result {
         Some(result) => Ok(output::result(&accepted.goal, result)),
         None => follow(client, accepted.goal, 1).await,

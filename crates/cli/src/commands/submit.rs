@@ -15,7 +15,8 @@ pub(crate) async fn submit(global: &args::Global, args: &args::Submit) -> Result
     let submit = read(&args.file, args.key.as_deref())?;
     let client = Client::node(global).await?;
     let accepted = client.submit(&submit).await?;
-    tell(&accepted);
+    // The answer of `submit`; on the way to a result it is news like any other.
+    tell(&accepted, !args.wait);
     if let Some(result) = &accepted.result {
         return Ok(output::result(&accepted.goal, result));
     }
@@ -25,8 +26,8 @@ pub(crate) async fn submit(global: &args::Global, args: &args::Submit) -> Result
     Ok(exit::OK)
 }
 
-/// Says that a goal was taken.
-pub(crate) fn tell(accepted: &Accepted) {
+/// Says that a goal was taken, as the answer or on the way to one.
+pub(crate) fn tell(accepted: &Accepted, is_answer: bool) {
     if output::is_json() {
         let (goal, duplicate) = (accepted.goal, accepted.duplicate);
         return output::json(&json!({"type": "accepted", "goal": goal, "duplicate": duplicate}));
@@ -36,7 +37,12 @@ pub(crate) fn tell(accepted: &Accepted) {
     } else {
         ""
     };
-    output::line(format!("accepted {}{known}", accepted.goal));
+    let text = format!("accepted {}{known}", accepted.goal);
+    if is_answer {
+        output::line(text);
+    } else {
+        output::note(text);
+    }
 }
 
 /// Reads a goal from a file or, for `-`, from stdin.

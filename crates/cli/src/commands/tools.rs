@@ -36,12 +36,12 @@ pub(crate) fn run(global: &Global, command: &Tools) -> Result<u8, Fault> {
                     output::line(fault.to_string());
                 }
             }
-            eprintln!(
+            output::note(format!(
                 "detent: {} tools, {} agents, {} problems",
                 config.tools.len(),
                 config.agents.len(),
                 found.len()
-            );
+            ));
             Ok(if found.is_empty() {
                 exit::OK
             } else {

@@ -7,7 +7,7 @@ use detent_node::{Node, NodeParts};
 use detent_protocol::Fault;
 use detent_sandbox::KeeperCommand;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub(crate) async fn up(global: &Global) -> Result<u8, Fault> {
     let config = load(global, None, &[])?;
@@ -16,6 +16,7 @@ pub(crate) async fn up(global: &Global) -> Result<u8, Fault> {
         .iter()
         .map(|(a, _)| a.name.to_string())
         .collect();
+    let mut signals = Signals::start();
     let node = Node::start(NodeParts {
         config,
         data_dir: global.data.clone(),
@@ -31,46 +32,60 @@ pub(crate) async fn up(global: &Global) -> Result<u8, Fault> {
             "goals_in_flight": node.in_flight()}),
         );
     }
-    eprintln!(
-        "detent: ready, data in {}, {} goals taken up again",
-        global.data.display(),
-        node.in_flight()
-    );
-    eprintln!(
-        "  agents: {}",
-        if agents.is_empty() {
-            "none (--config?)".to_owned()
-        } else {
-            agents.join(", ")
-        }
-    );
+    let (data, in_flight) = (global.data.display(), node.in_flight());
+    output::note(format!(
+        "detent: ready, data in {data}, {in_flight} goals taken up again"
+    ));
+    let agents = if agents.is_empty() {
+        "none (--config?)".to_owned()
+    } else {
+        agents.join(", ")
+    };
+    output::note(format!("  agents: {agents}"));
     if let Some(http) = http {
-        eprintln!("  http: http://{http}/metrics /healthz /readyz");
+        output::note(format!("  http: http://{http}/metrics /healthz /readyz"));
     }
-    told_to_stop().await;
-    eprintln!("detent: draining; what does not end goes on with the next start");
-    let all_ended = node.stop().await;
+    signals.heard().await;
+    output::note("detent: draining; what does not end goes on with the next start");
+    output::note("  again to stop at once");
+    let all_ended = tokio::select! {
+        biased;
+        all_ended = node.stop() => all_ended,
+        () = signals.heard() => {
+            output::note("detent: stopped at once; goals go on with the next start");
+            return Ok(exit::INTERRUPTED);
+        }
+    };
     let how = if all_ended {
         "every running tool ended"
     } else {
         "some tools were stopped"
     };
-    eprintln!("detent: stopped, {how}");
+    output::note(format!("detent: stopped, {how}"));
     Ok(exit::OK)
 }
 
-/// Waits for SIGTERM or SIGINT.
-pub(crate) async fn told_to_stop() {
-    let term = signal(SignalKind::terminate());
-    let int = signal(SignalKind::interrupt());
-    let (Ok(mut term), Ok(mut int)) = (term, int) else {
+/// SIGTERM and SIGINT; from the start on they are kept until somebody listens.
+pub(crate) struct Signals(Option<(Signal, Signal)>);
+
+impl Signals {
+    pub(crate) fn start() -> Self {
+        let term = signal(SignalKind::terminate());
+        let int = signal(SignalKind::interrupt());
         // Without handlers the signals end the process at once, which loses nothing
         // either: the journal has it.
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        biased;
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+        Self(term.ok().zip(int.ok()))
+    }
+
+    /// Waits for the next one.
+    pub(crate) async fn heard(&mut self) {
+        let Some((term, int)) = &mut self.0 else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            biased;
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
     }
 }

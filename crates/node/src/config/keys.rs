@@ -160,9 +160,9 @@ pub(super) fn unknown(path: &str) -> String {
     let near = KEYS.iter().min_by_key(|k| distance(k.path, path));
     let near = near.filter(|k| distance(k.path, path) <= 3);
     let hint = near
-        .map(|k| format!("; did you mean {}?", k.path))
+        .map(|k| format!("did you mean {}? ", k.path))
         .unwrap_or_default();
-    format!("no setting {path:?}{hint} `detent config show` lists them")
+    format!("no setting {path:?}; {hint}`detent config show` lists all")
 }
 
 /// Levenshtein distance, for texts of a few dozen bytes.

@@ -121,7 +121,7 @@ impl Turn<'_> {
         });
         match choice {
             CHOICE_HAPPENED => self.end_done(&open.step),
-            CHOICE_ABSENT => self.to_pending(&open.step),
+            CHOICE_ABSENT => self.start_again(&open.step),
             _ => {
                 debug_assert_eq!(choice, CHOICE_FAIL);
                 let message = format!("{by} chose to leave it");
@@ -167,7 +167,7 @@ impl Turn<'_> {
     }
 
     /// Back to the start line, now: `advance` picks it up.
-    pub(super) fn to_pending(&mut self, id: &StepId) {
+    pub(super) fn start_again(&mut self, id: &StepId) {
         self.wait_until(id, self.cx.now_ms, WaitWhy::Backoff);
     }
 }

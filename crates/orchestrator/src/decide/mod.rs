@@ -12,6 +12,7 @@ mod plan;
 mod snapshot;
 pub(crate) use snapshot::view;
 mod step;
+pub(crate) use step::CALL_MARGIN_MS;
 
 use crate::command::Command;
 use crate::event::{Event, NewGoal};

@@ -24,6 +24,9 @@ use serde_json::Value;
 
 /// An attempt has to start within this time of its intent, or not at all.
 pub(crate) const START_WITHIN_MS: u64 = 10_000;
+/// What an answer may take beyond the start and the tool's own time; then the attempt is
+/// given up.
+pub(crate) const CALL_MARGIN_MS: u64 = 5_000;
 
 /// What can be done with a step that is ready.
 enum Start {
@@ -164,8 +167,8 @@ impl Turn<'_> {
                 _ if tool.def.effect == Effect::Once => Start::LookFirst(identity, digest),
                 // The world knows the key or the token: doing it again is safe, as long
                 // as it keeps the key.
-                _ if self.cx.now_ms >= e.since_ms.saturating_add(tool.def.key_valid_for_ms)
-                    && tool.def.effect == Effect::Idempotent =>
+                _ if tool.def.effect == Effect::Idempotent
+                    && !self.key_outlives_an_attempt(e.since_ms, tool) =>
                 {
                     Start::LookFirst(identity, digest)
                 }
@@ -332,7 +335,7 @@ impl Turn<'_> {
             return;
         }
         if self.cx.bug == Some(super::Bug::RetryOnOwnTimeout) {
-            return self.to_pending(id);
+            return self.start_again(id);
         }
         if self.cx.bug == Some(super::Bug::ObserveBeforeSeal) {
             return self.look(id);
@@ -398,6 +401,10 @@ impl Turn<'_> {
             return;
         }
         let message = format!("the attempt could not be sealed: {}", fault.message);
+        if self.state.step(id).is_some_and(|s| !s.effect_open) {
+            // It may still run, but it changes nothing.
+            return self.retry_or_leave(id, Fault::new(Code::ToolTimeout, message));
+        }
         self.undecided(id, Fault::new(Code::OutcomeUnknown, message));
     }
 
@@ -434,8 +441,18 @@ impl Turn<'_> {
     pub(super) fn key_holds(&self, s: &StepState, tool: &CompiledTool) -> bool {
         let effect = s.identity.and_then(|i| self.state.effects.get(&i));
         let since = effect.map_or(self.cx.now_ms, |e| e.since_ms);
-        tool.def.effect == Effect::Fenced
-            || self.cx.now_ms < since.saturating_add(tool.def.key_valid_for_ms)
+        tool.def.effect == Effect::Fenced || self.key_outlives_an_attempt(since, tool)
+    }
+
+    /// Will a key first used at `since_ms` still be honoured when the last byte of an
+    /// attempt that is intended now arrives? That it is honoured now is not enough: the
+    /// attempt may start late and run long.
+    fn key_outlives_an_attempt(&self, since_ms: u64, tool: &CompiledTool) -> bool {
+        let def = &tool.def;
+        let sealed_after = START_WITHIN_MS + def.timeout_ms + CALL_MARGIN_MS;
+        let arrives_after = sealed_after.saturating_add(def.settles_within_ms.unwrap_or(0));
+        let last = self.cx.now_ms.saturating_add(arrives_after);
+        last < since_ms.saturating_add(def.key_valid_for_ms)
     }
 
     fn may_try_again(&self, s: &StepState, tool: &CompiledTool, fault: &Fault) -> bool {

@@ -3,6 +3,7 @@
 use super::Shared;
 use super::goal::GoalMsg;
 use crate::command::Command;
+use crate::decide::CALL_MARGIN_MS;
 use crate::event::Event;
 use detent_bus::{BusError, call};
 use detent_protocol::envelope::{read_reply, seal};
@@ -21,8 +22,6 @@ use tokio::task::JoinHandle;
 const SEAL_WAITS_MS: [u64; 5] = [200, 500, 1_000, 2_000, 4_000];
 /// Longest wait for one seal: an executor waits for the tree's end, milliseconds.
 const SEAL_TIMEOUT_MS: u64 = 15_000;
-/// What an answer may take beyond the tool's own time, milliseconds.
-const CALL_MARGIN_MS: u64 = 5_000;
 
 /// Starts a command; its event is cast to `goal`.
 pub(crate) fn carry(

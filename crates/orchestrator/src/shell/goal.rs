@@ -2,6 +2,7 @@
 
 use super::append::{Appended, append};
 use super::carry::carry;
+use super::intake::RETRY_AFTER_MS;
 use super::{Active, Shared, Transition, kinds, load, reason};
 use crate::command::Command;
 use crate::decide::{Bug, Context, Decision, decide};
@@ -213,10 +214,10 @@ impl Working {
             return None;
         }
         self.commit(me, event, decision, now_ms, (arrived, began))
-            .await;
-        None
+            .await
     }
 
+    /// Gives why nothing was committed.
     async fn commit(
         &mut self,
         me: &ActorRef<GoalMsg>,
@@ -224,7 +225,7 @@ impl Working {
         decision: Decision,
         now_ms: u64,
         (arrived, began): (Instant, Instant),
-    ) {
+    ) -> Option<Fault> {
         let entry = Entry {
             tenant: self.key.tenant.clone(),
             goal: self.key.goal,
@@ -237,7 +238,8 @@ impl Working {
             Ok(encoded) => encoded,
             Err(fault) => {
                 let text = format!("goal {}: {fault}", self.key.goal);
-                return self.shared.hooks.alert("invariant", &text);
+                self.shared.hooks.alert("invariant", &text);
+                return Some(fault);
             }
         };
         let turn = began.elapsed();
@@ -247,15 +249,21 @@ impl Working {
         let ends = decision.next.ended.is_some();
         match append(&self.shared, &self.key, self.seq, &bytes, ends).await {
             Appended::Yes(seq) => self.seq = seq,
-            Appended::Fenced => return self.step_down(me),
+            Appended::Fenced => {
+                self.step_down(me);
+                let fault = Fault::new(Code::OwnerFenced, Code::OwnerFenced.what());
+                return Some(fault.retry_after_ms(RETRY_AFTER_MS));
+            }
         }
         self.hash = hash;
         self.goal = decision.next;
         self.tell(&entry, event, arrived.elapsed(), turn).await;
-        if self.shared.options.bug == Some(Bug::DispatchBeforeIntent) {
-            return self.after_turn(me, Vec::new());
-        }
-        self.after_turn(me, decision.commands);
+        let commands = match self.shared.options.bug {
+            Some(Bug::DispatchBeforeIntent) => Vec::new(),
+            _ => decision.commands,
+        };
+        self.after_turn(me, commands);
+        None
     }
 
     fn after_turn(&mut self, me: &ActorRef<GoalMsg>, commands: Vec<Command>) {

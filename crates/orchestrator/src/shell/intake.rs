@@ -61,7 +61,7 @@ fn read<T: Message>(payload: &Bytes) -> Result<T, Fault> {
 }
 
 /// When to come back if the node is full, milliseconds.
-const RETRY_AFTER_MS: u64 = 1_000;
+pub(crate) const RETRY_AFTER_MS: u64 = 1_000;
 /// How far a publisher's clock may be ahead, milliseconds.
 const AHEAD_MS_MAX: u64 = 600_000;
 
@@ -171,6 +171,16 @@ async fn take(
         let fault = Fault::new(Code::IntakeOverloaded, format!("{max} goals are in flight"));
         return Err(fault.retry_after_ms(RETRY_AFTER_MS));
     };
+    // Two submissions with one key at one moment would write the same bytes, and each
+    // would take the other's entry for its own.
+    let unclear = || {
+        let fault = Fault::new(Code::JournalUnknown, "the key is being taken right now");
+        fault.retry_after_ms(RETRY_AFTER_MS)
+    };
+    let _taking = shared.taking(&key).ok_or_else(unclear)?;
+    if shared.with_goals(|g| g.contains_key(&key)) {
+        return known(shared, &key, &submit).await?.ok_or_else(unclear);
+    }
     let agent = definition.agent();
     let new = NewGoal {
         agent: submit.agent.clone(),

@@ -28,7 +28,7 @@ use detent_protocol::result::GoalResult;
 use detent_protocol::{Fault, GoalId, NodeId, TenantId, subject};
 use goal::{GoalActor, GoalMsg, Start};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -141,6 +141,8 @@ pub struct Shared {
     pub(crate) definitions: Definitions,
     pub(crate) hooks: Arc<dyn Hooks>,
     goals: Mutex<BTreeMap<GoalKey, Active>>,
+    /// Goals that are being journaled for the first time.
+    taken: Mutex<BTreeSet<GoalKey>>,
     permits: Arc<Semaphore>,
     draining: AtomicBool,
     calls_out: AtomicUsize,
@@ -190,6 +192,16 @@ impl Shared {
         self.hooks.in_flight(count);
     }
 
+    /// Marks a goal as being taken until the guard is dropped; `None` where it is.
+    pub(crate) fn taking(self: &Arc<Self>, key: &GoalKey) -> Option<Taking> {
+        let free = self.with_taken(|t| t.insert(key.clone()));
+        free.then(|| Taking(self.clone(), key.clone()))
+    }
+
+    fn with_taken<R>(&self, f: impl FnOnce(&mut BTreeSet<GoalKey>) -> R) -> R {
+        f(&mut self.taken.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
@@ -227,6 +239,14 @@ pub(crate) struct CallOut(Arc<Shared>);
 impl Drop for CallOut {
     fn drop(&mut self) {
         self.0.calls_out.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Marks a goal as being taken.
+pub(crate) struct Taking(Arc<Shared>, GoalKey);
+impl Drop for Taking {
+    fn drop(&mut self) {
+        self.0.with_taken(|t| t.remove(&self.1));
     }
 }
 
@@ -320,6 +340,7 @@ impl Orchestrator {
             definitions,
             hooks,
             goals: Mutex::default(),
+            taken: Mutex::default(),
             draining: AtomicBool::new(false),
             calls_out: AtomicUsize::new(0),
             me: OnceLock::new(),
@@ -427,7 +448,9 @@ async fn scan(shared: &Arc<Shared>) -> Result<(), Fault> {
                 break;
             };
             for key in page {
-                if shared.with_goals(|g| !g.contains_key(&key)) {
+                // One that is being taken gets its actor from whoever takes it.
+                let taken = shared.with_taken(|t| t.contains(&key));
+                if !taken && shared.with_goals(|g| !g.contains_key(&key)) {
                     let permit = shared.permits.clone().try_acquire_owned().ok();
                     shared.spawn_goal(key, Start::Recover, permit).await?;
                 }

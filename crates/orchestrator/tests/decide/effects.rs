@@ -5,9 +5,7 @@ use crate::support::*;
 use detent_orchestrator::Event;
 use detent_orchestrator::state::Status;
 use detent_protocol::expect::Verdict;
-use detent_protocol::record::{
-    CHOICE_ABSENT, CHOICE_FAIL, CHOICE_HAPPENED, Seal, WaitWhy,
-};
+use detent_protocol::record::{CHOICE_ABSENT, CHOICE_FAIL, CHOICE_HAPPENED, Seal, WaitWhy};
 use detent_protocol::{Code, QuestionId};
 use expect_test::expect;
 use serde_json::json;
@@ -15,12 +13,19 @@ use std::fmt::Write as _;
 
 // ---- the matrix ------------------------------------------------------------
 
+/// What ends an attempt.
+type Ending = fn(&mut Driver);
+
 /// How an attempt ends. Each leaves the goal to decide.
-const ENDINGS: [(&str, fn(&mut Driver)); 9] = [
+const ENDINGS: [(&str, Ending); 9] = [
     ("done", |d| d.done("a", json!({}))),
-    ("failed, not started", |d| d.failed("a", Code::ToolUnavailable, false)),
+    ("failed, not started", |d| {
+        d.failed("a", Code::ToolUnavailable, false)
+    }),
     ("failed, started", |d| d.failed("a", Code::ToolFailed, true)),
-    ("failed for good", |d| d.failed("a", Code::SandboxViolation, true)),
+    ("failed for good", |d| {
+        d.failed("a", Code::SandboxViolation, true)
+    }),
     ("silent, never started", |d| {
         d.silent("a");
         d.sealed("a", Seal::NeverStarted);
@@ -44,7 +49,7 @@ const ENDINGS: [(&str, fn(&mut Driver)); 9] = [
 ];
 
 /// Lets time pass and answers every look with `verdict`, until something else happens.
-fn settle(d: &mut Driver, verdict: &Verdict) -> String {
+pub(crate) fn settle(d: &mut Driver, verdict: &Verdict) -> String {
     let mut looks = 0;
     let what = loop {
         assert!(looks < 20, "it looks for ever");
@@ -62,11 +67,17 @@ fn settle(d: &mut Driver, verdict: &Verdict) -> String {
             continue;
         };
         break match result.as_ref() {
-            detent_protocol::result::GoalResult::Failed { error_code, .. } => error_code.to_string(),
+            detent_protocol::result::GoalResult::Failed { error_code, .. } => {
+                error_code.to_string()
+            }
             other => other.status().to_owned(),
         };
     };
-    if looks == 0 { what } else { format!("{what} ({looks})") }
+    if looks == 0 {
+        what
+    } else {
+        format!("{what} ({looks})")
+    }
 }
 
 #[test]
@@ -84,12 +95,14 @@ fn every_effect_every_ending_every_verdict() {
             let _ = write!(table, "\n  {name:<22}");
             for verdict in &verdicts {
                 let no_replan = shop(json!({"policy": {"replans_max": 0}}));
-                let expects = json!({"probe": "file", "params": {"path": "/p"}, "schema": probe()["schema"]});
+                let expects =
+                    json!({"probe": "file", "params": {"path": "/p"}, "schema": probe()["schema"]});
                 let mut asked = step("a", tool, "/p");
                 if ["get", "mail"].contains(&tool) {
                     asked["expect"] = json!([expects]);
                 }
-                let mut d = Driver::planned(no_replan, plan(&[asked]));
+                let mut d = Driver::planned(no_replan, plan(&[asked, step("z", "get", "")]));
+                d.done("z", json!({}));
                 ending(&mut d);
                 let _ = write!(table, "| {:<16}", settle(&mut d, verdict));
             }
@@ -106,13 +119,13 @@ fn every_effect_every_ending_every_verdict() {
           silent, never started | again           | again           | again           | again
           silent, ended         | again           | again           | again           | again
           silent, ended well    | succeeded (1)   | again (5)       | again (5)       | again (5)
-          silent, not sealed    | OUTCOME_UNKNOWN | OUTCOME_UNKNOWN | OUTCOME_UNKNOWN | OUTCOME_UNKNOWN
+          silent, not sealed    | again           | again           | again           | again
           takeover, ended       | again           | again           | again           | again
         put
           done                  | succeeded (1)   | again (5)       | again (5)       | again (5)
           failed, not started   | again           | again           | again           | again
           failed, started       | again           | again           | again           | again
-          failed for good       | REFERENCE_MISSING (1)| again (5)       | again (5)       | again (5)
+          failed for good       | succeeded (1)   | again (5)       | again (5)       | again (5)
           silent, never started | again           | again           | again           | again
           silent, ended         | again           | again           | again           | again
           silent, ended well    | succeeded (1)   | again (5)       | again (5)       | again (5)
@@ -122,7 +135,7 @@ fn every_effect_every_ending_every_verdict() {
           done                  | succeeded (1)   | again (5)       | again (5)       | again (5)
           failed, not started   | again           | again           | again           | again
           failed, started       | again           | again           | again           | again
-          failed for good       | REFERENCE_MISSING (1)| again (5)       | again (5)       | again (5)
+          failed for good       | succeeded (1)   | again (5)       | again (5)       | again (5)
           silent, never started | again           | again           | again           | again
           silent, ended         | again           | again           | again           | again
           silent, ended well    | succeeded (1)   | again (5)       | again (5)       | again (5)
@@ -131,39 +144,39 @@ fn every_effect_every_ending_every_verdict() {
         pay
           done                  | succeeded (1)   | again (2)       | ask (5)         | ask (5)
           failed, not started   | again           | again           | again           | again
-          failed, started       | REFERENCE_MISSING (1)| again (2)       | ask (5)         | ask (5)
-          failed for good       | REFERENCE_MISSING (1)| SANDBOX_VIOLATION (2)| ask (5)         | ask (5)
+          failed, started       | succeeded (1)   | again (2)       | ask (5)         | ask (5)
+          failed for good       | succeeded (1)   | SANDBOX_VIOLATION (2)| ask (5)         | ask (5)
           silent, never started | again           | again           | again           | again
-          silent, ended         | REFERENCE_MISSING (1)| again (2)       | ask (5)         | ask (5)
+          silent, ended         | succeeded (1)   | again (2)       | ask (5)         | ask (5)
           silent, ended well    | succeeded (1)   | again (2)       | ask (5)         | ask (5)
           silent, not sealed    | ask             | ask             | ask             | ask
-          takeover, ended       | REFERENCE_MISSING (1)| again (2)       | ask (5)         | ask (5)
+          takeover, ended       | succeeded (1)   | again (2)       | ask (5)         | ask (5)
         wire
           done                  | succeeded (1)   | ask (5)         | ask (5)         | ask (5)
           failed, not started   | again           | again           | again           | again
-          failed, started       | REFERENCE_MISSING (1)| ask (5)         | ask (5)         | ask (5)
-          failed for good       | REFERENCE_MISSING (1)| ask (5)         | ask (5)         | ask (5)
+          failed, started       | succeeded (1)   | ask (5)         | ask (5)         | ask (5)
+          failed for good       | succeeded (1)   | ask (5)         | ask (5)         | ask (5)
           silent, never started | again           | again           | again           | again
-          silent, ended         | REFERENCE_MISSING (1)| ask (5)         | ask (5)         | ask (5)
+          silent, ended         | succeeded (1)   | ask (5)         | ask (5)         | ask (5)
           silent, ended well    | succeeded (1)   | ask (5)         | ask (5)         | ask (5)
           silent, not sealed    | ask             | ask             | ask             | ask
-          takeover, ended       | REFERENCE_MISSING (1)| ask (5)         | ask (5)         | ask (5)
+          takeover, ended       | succeeded (1)   | ask (5)         | ask (5)         | ask (5)
         mail
           done                  | succeeded (1)   | ask (5)         | ask (5)         | ask (5)
           failed, not started   | again           | again           | again           | again
-          failed, started       | REFERENCE_MISSING (1)| ask (5)         | ask (5)         | ask (5)
-          failed for good       | REFERENCE_MISSING (1)| ask (5)         | ask (5)         | ask (5)
+          failed, started       | succeeded (1)   | ask (5)         | ask (5)         | ask (5)
+          failed for good       | succeeded (1)   | ask (5)         | ask (5)         | ask (5)
           silent, never started | again           | again           | again           | again
-          silent, ended         | REFERENCE_MISSING (1)| ask (5)         | ask (5)         | ask (5)
+          silent, ended         | succeeded (1)   | ask (5)         | ask (5)         | ask (5)
           silent, ended well    | succeeded (1)   | ask (5)         | ask (5)         | ask (5)
           silent, not sealed    | ask             | ask             | ask             | ask
-          takeover, ended       | REFERENCE_MISSING (1)| ask (5)         | ask (5)         | ask (5)
+          takeover, ended       | succeeded (1)   | ask (5)         | ask (5)         | ask (5)
     "#]].assert_eq(&(table.join("\n") + "\n"));
 }
 
 // ---- absent, and when that is proof ----------------------------------------
 
-fn paying() -> Driver {
+pub(crate) fn paying() -> Driver {
     let mut d = Driver::planned(shop(json!({})), plan(&[step("a", "pay", "/p")]));
     d.log();
     d
@@ -200,7 +213,8 @@ fn absent_counts_only_when_the_settling_time_has_passed_since_the_seal() {
         time_came
           intended a#2 pay
           > call a#2 pay {"path":"/p"}
-    "#]].assert_eq(&d.log());
+    "#]]
+    .assert_eq(&d.log());
 }
 
 #[test]
@@ -212,13 +226,20 @@ fn a_look_that_began_before_everything_had_settled_proves_nothing() {
     d.saw("a", &[Verdict::Absent]);
     assert_eq!(d.status("a"), Status::Looking, "it looks again");
     d.saw("a", &[Verdict::Absent]);
-    assert!(matches!(d.status("a"), Status::Waiting { why: WaitWhy::Backoff, .. }));
+    assert!(matches!(
+        d.status("a"),
+        Status::Waiting {
+            why: WaitWhy::Backoff,
+            ..
+        }
+    ));
 }
 
 #[test]
 fn what_a_plan_expects_never_proves_that_an_effect_is_absent() {
     let wire = tool("mail", "once", json!({"settles_within_ms": 10}));
-    let expects = json!({"probe": "file", "params": {"path": "/elsewhere"}, "schema": probe()["schema"]});
+    let expects =
+        json!({"probe": "file", "params": {"path": "/elsewhere"}, "schema": probe()["schema"]});
     let asked = json!({"id": "a", "tool": "mail", "args": {"path": "/p"}, "expect": [expects]});
     let mut d = Driver::planned(define(vec![wire], json!({})), plan(&[asked]));
     d.failed("a", Code::ToolFailed, true);
@@ -238,7 +259,8 @@ fn an_effect_is_not_done_because_nothing_could_be_looked_at() {
         tool_completed
           outcome a#1 done
           asked about a until +3600000
-    "#]].assert_eq(&d.log());
+    "#]]
+    .assert_eq(&d.log());
 }
 
 #[test]
@@ -286,8 +308,15 @@ fn an_attempt_that_could_never_be_proven_is_not_made() {
 
 #[test]
 fn a_key_that_the_world_has_forgotten_is_not_used_again() {
-    let put = tool("put", "idempotent", json!({"probe": probe(), "key_valid_for_ms": 60_000}));
-    let mut d = Driver::planned(define(vec![put], json!({})), plan(&[step("a", "put", "/p")]));
+    let put = tool(
+        "put",
+        "idempotent",
+        json!({"probe": probe(), "key_valid_for_ms": 60_000}),
+    );
+    let mut d = Driver::planned(
+        define(vec![put], json!({})),
+        plan(&[step("a", "put", "/p")]),
+    );
     d.log();
     d.failed("a", Code::ToolFailed, true);
     d.pause();
@@ -303,7 +332,8 @@ fn a_key_that_the_world_has_forgotten_is_not_used_again() {
           resumed by ann
           looking a#1
           > look a#1 file{"path":"/p"}
-    "#]].assert_eq(&d.log());
+    "#]]
+    .assert_eq(&d.log());
 }
 
 #[test]
@@ -314,7 +344,13 @@ fn looks_go_on_where_a_takeover_found_them() {
         d.takeover();
     }
     d.saw("a", &[unavailable()]);
-    assert!(matches!(d.status("a"), Status::Waiting { why: WaitWhy::Probe, .. }));
+    assert!(matches!(
+        d.status("a"),
+        Status::Waiting {
+            why: WaitWhy::Probe,
+            ..
+        }
+    ));
     d.wake();
     d.saw("a", &[met()]);
     assert_eq!(d.result().status(), "succeeded");
@@ -331,7 +367,12 @@ fn a_failure_that_the_tool_told_counts_also_when_a_takeover_found_it() {
             started: true,
             run: Default::default(),
         };
-        d.sealed("a", Seal::Ended { outcome: Some(outcome) });
+        d.sealed(
+            "a",
+            Seal::Ended {
+                outcome: Some(outcome),
+            },
+        );
         if d.state.ended.is_none() {
             d.wake();
         }
@@ -365,7 +406,8 @@ fn a_person_says_that_it_happened() {
           step_ended a done
           closing REFERENCE_MISSING at /out
           ended failed REFERENCE_MISSING "output "" of step a is not there" [a=done]
-    "#]].assert_eq(&d.log());
+    "#]]
+    .assert_eq(&d.log());
 }
 
 #[test]
@@ -378,7 +420,8 @@ fn a_person_says_that_it_did_not_happen() {
           waiting a backoff +0
           intended a#2 mail
           > call a#2 mail {"path":"/p"}
-    "#]].assert_eq(&d.log());
+    "#]]
+    .assert_eq(&d.log());
 }
 
 #[test]
@@ -391,7 +434,8 @@ fn a_person_says_to_leave_it() {
           step_ended a unknown OUTCOME_UNKNOWN
           closing OUTCOME_UNKNOWN at a
           ended failed OUTCOME_UNKNOWN "bob chose to leave it" [a=unknown]
-    "#]].assert_eq(&d.log());
+    "#]]
+    .assert_eq(&d.log());
 }
 
 #[test]
@@ -404,231 +448,31 @@ fn nobody_answers() {
           step_ended a unknown OUTCOME_UNKNOWN
           closing OUTCOME_UNKNOWN at a
           ended failed OUTCOME_UNKNOWN "nobody answered in time" [a=unknown]
-    "#]].assert_eq(&d.log());
+    "#]]
+    .assert_eq(&d.log());
 }
 
 #[test]
 fn an_answer_must_be_to_an_open_question_and_one_of_its_choices() {
     let mut d = asking();
     let refused = d.answer("perhaps").unwrap();
-    assert_eq!((refused.code, refused.at.as_deref()), (Code::InputInvalid, Some("/choice")));
+    assert_eq!(
+        (refused.code, refused.at.as_deref()),
+        (Code::InputInvalid, Some("/choice"))
+    );
     let question = QuestionId::new("q-none").unwrap();
     let (choice, by) = (CHOICE_ABSENT.to_owned(), "bob".to_owned());
-    let refused = d.on(Event::Answer { question, choice, by }).refused.unwrap();
-    assert_eq!((refused.code, refused.at.as_deref()), (Code::InputInvalid, Some("/question")));
+    let refused = d
+        .on(Event::Answer {
+            question,
+            choice,
+            by,
+        })
+        .refused
+        .unwrap();
+    assert_eq!(
+        (refused.code, refused.at.as_deref()),
+        (Code::InputInvalid, Some("/question"))
+    );
     assert!(matches!(d.status("a"), Status::Asking { .. }));
-}
-
-// ---- identity (I16) --------------------------------------------------------
-
-/// Steps `a` (with `tool`) and `b` (a read) side by side; `b` fails for good after
-/// `first` was done to `a`, so a new plan is asked for.
-fn replanning(definition: detent_protocol::agent::Compiled, tool: &str, first: impl Fn(&mut Driver)) -> Driver {
-    let mut d = Driver::planned(definition, plan(&[step("b", "get", "1"), step("a", tool, "/p")]));
-    first(&mut d);
-    d.failed("b", Code::ToolOutputInvalid, true);
-    d.log();
-    d
-}
-
-#[test]
-fn a_new_plan_that_wants_the_same_effect_is_bound_to_it() {
-    let mut d = replanning(shop(json!({})), "pay", |d| d.succeeds("a", json!({"receipt": 4})));
-    d.plan(plan(&[step("a2", "pay", "/p")]));
-    expect![[r#"
-        plan_received
-          planned r2 [a2]
-          bound a2 to a
-          step_ended a2 done
-          ended succeeded {"out":{"receipt":4}} evidence=2
-    "#]].assert_eq(&d.log());
-}
-
-#[test]
-fn a_new_plan_is_bound_also_to_what_a_fallback_has_done() {
-    let mut d = replanning(shop(json!({})), "pay-or-wire", |d| {
-        d.failed("a", Code::SandboxViolation, false);
-        d.succeeds("a", json!({"receipt": 4}));
-    });
-    d.plan(plan(&[step("a2", "pay-or-wire", "/p")]));
-    expect![[r#"
-        plan_received
-          planned r2 [a2]
-          bound a2 to a
-          step_ended a2 done
-          ended succeeded {"out":{"receipt":4}} evidence=2
-    "#]].assert_eq(&d.log());
-}
-
-#[test]
-fn the_same_effect_with_other_arguments_is_a_conflict() {
-    let no_more = shop(json!({"policy": {"replans_max": 1}}));
-    let mut d = replanning(no_more, "pay", |d| d.succeeds("a", json!({})));
-    let dearer = json!({"id": "a2", "tool": "pay", "args": {"path": "/p", "amount": 9}});
-    d.plan(plan(&[dearer]));
-    expect![[r#"
-        plan_received
-          planned r2 [a2]
-          step_ended a2 failed EFFECT_CONFLICT
-          closing EFFECT_CONFLICT at a2
-          ended failed EFFECT_CONFLICT "step a did it with other arguments" [a=done a2=failed b=failed]
-    "#]].assert_eq(&d.log());
-}
-
-#[test]
-fn a_deliberate_repeat_needs_permission_and_is_a_new_effect() {
-    let again = json!({"id": "a2", "tool": "pay", "args": {"path": "/p"}, "repeat": true});
-    for (allowed, expected) in [
-        (false, "PLAN_REFUSED"),
-        (true, "called"),
-    ] {
-        let policy = shop(json!({"policy": {"allow_repeat": allowed}}));
-        let mut d = replanning(policy, "pay", |d| d.succeeds("a", json!({})));
-        d.plan(plan(std::slice::from_ref(&again)));
-        let called = d.log().contains("> call a2#1 pay");
-        assert_eq!(if called { "called" } else { "PLAN_REFUSED" }, expected);
-    }
-}
-
-#[test]
-fn two_steps_of_one_plan_with_one_effect_call_once() {
-    let mut d = Driver::planned(shop(json!({})), plan(&[step("a", "pay", "/p"), step("b", "pay", "/p")]));
-    d.log();
-    d.succeeds("a", json!({"receipt": 4}));
-    expect![[r#"
-        tool_completed
-          outcome a#1 done
-          looking a#1
-          > look a#1 file{"path":"/p"}
-        observation_validated
-          observed a#1 [met]
-          step_ended a done
-          bound b to a
-          step_ended b done
-          ended succeeded {"out":{"receipt":4}} evidence=2
-    "#]].assert_eq(&d.log());
-}
-
-#[test]
-fn an_effect_left_open_is_looked_for_before_the_step_that_a_new_plan_gives_it() {
-    // The amendment comes while the outcome is being asked for.
-    let mut d = paying();
-    d.silent("a");
-    d.sealed("a", Seal::Ended { outcome: None });
-    assert_eq!(settle(&mut d, &unavailable()), "ask (5)");
-    d.amend(json!({"product": "coffee"}));
-    d.answer(CHOICE_FAIL);
-    d.log();
-    d.plan(plan(&[step("a2", "pay", "/p")]));
-    d.saw("a2", &[Verdict::Absent]);
-    d.wake();
-    d.saw("a2", &[Verdict::Absent]);
-    expect![[r#"
-        plan_received
-          planned r2 [a2]
-          inherited a2 from a
-          looking a2#0
-          > look a2#0 file{"path":"/p"}
-        observation_rejected
-          observed a2#0 [absent]
-          waiting a2 settle +5000
-        time_came
-          looking a2#0
-          > look a2#0 file{"path":"/p"}
-        observation_rejected
-          observed a2#0 [absent] proven absent
-          waiting a2 backoff +0
-          intended a2#1 pay
-          > call a2#1 pay {"path":"/p"}
-    "#]].assert_eq(&d.log());
-}
-
-#[test]
-fn an_open_effect_is_not_closed_by_a_later_attempt_that_never_started() {
-    let put = tool("put", "idempotent", json!({"probe": probe(), "retry": {"attempts_max": 1}}));
-    let mut d = Driver::planned(define(vec![put], json!({})), plan(&[step("a", "put", "/p")]));
-    d.failed("a", Code::ToolFailed, true);
-    assert_eq!(settle(&mut d, &unavailable()), "ask (5)");
-    d.amend(json!({"product": "coffee"}));
-    d.answer(CHOICE_FAIL);
-    d.plan(plan(&[step("a2", "put", "/p")]));
-    d.log();
-    d.silent("a2");
-    d.sealed("a2", Seal::NeverStarted);
-    let effect = d.state.effects.values().next().unwrap();
-    assert_eq!(effect.is, detent_orchestrator::state::Presence::Open);
-    assert!(d.state.step(&id("a2")).unwrap().effect_open);
-}
-
-#[test]
-fn an_amendment_does_not_move_the_place_where_an_effect_is_looked_for() {
-    let asked = json!({"id": "a", "tool": "pay", "args": {"path": {"$goal": "/product"}}});
-    let mut d = Driver::planned(shop(json!({})), plan(&[asked]));
-    d.amend(json!({"product": "coffee"}));
-    d.log();
-    d.done("a", json!({}));
-    expect![[r#"
-        tool_completed
-          outcome a#1 done
-          looking a#1
-          > look a#1 file{"path":"tea"}
-    "#]].assert_eq(&d.log());
-}
-
-#[test]
-fn an_open_effect_is_looked_for_before_a_new_plan_is_asked_for() {
-    let mut d = Driver::planned(shop(json!({})), plan(&[step("a", "put", "/p"), step("b", "get", "1")]));
-    d.failed("a", Code::ToolFailed, true);
-    d.log();
-    d.failed("b", Code::ToolOutputInvalid, true);
-    d.saw("a", &[met()]);
-    expect![[r#"
-        tool_failed
-          outcome b#1 failed TOOL_OUTPUT_INVALID (started)
-          step_ended b failed TOOL_OUTPUT_INVALID
-          looking a#1
-          > look a#1 file{"path":"/p"}
-        observation_validated
-          observed a#1 [met]
-          step_ended a done
-          plan_requested r2 of playbook (b TOOL_OUTPUT_INVALID) tokens=0
-          > plan r2 of playbook
-    "#]].assert_eq(&d.log());
-}
-
-#[test]
-fn an_effect_that_nobody_knows_of_outranks_another_failure() {
-    let mut d = replanning(shop(json!({})), "pay", |d| {
-        d.silent("a");
-        d.sealed("a", Seal::Ended { outcome: None });
-        assert_eq!(settle(d, &unavailable()), "ask (5)");
-    });
-    d.answer(CHOICE_FAIL);
-    expect![[r#"
-        answer
-          answered fail by bob
-          step_ended a unknown OUTCOME_UNKNOWN
-          closing OUTCOME_UNKNOWN at a
-          ended failed OUTCOME_UNKNOWN "bob chose to leave it" [a=unknown b=failed]
-    "#]].assert_eq(&d.log());
-}
-
-#[test]
-fn the_key_is_the_same_for_every_attempt_and_the_token_rises() {
-    let mut d = Driver::planned(shop(json!({})), plan(&[step("a", "set", "/p")]));
-    let mut seen = Vec::new();
-    for _ in 0..3 {
-        let call = d.out.iter().find_map(|c| match c {
-            detent_orchestrator::Command::Call { call, .. } => Some(call.clone()),
-            _ => None,
-        });
-        let call = call.unwrap();
-        assert_eq!(Some(call.fencing_token), d.state.step(&id("a")).map(|s| s.intent_n));
-        seen.push((call.identity, call.fencing_token));
-        d.failed("a", Code::ToolFailed, true);
-        if seen.len() < 3 {
-            d.wake();
-        }
-    }
-    assert!(seen.windows(2).all(|w| w[0].0 == w[1].0 && w[0].1 < w[1].1));
 }

@@ -4,5 +4,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod control;
 mod effects;
+mod identity;
+mod journals;
+mod planning;
 mod steps;
+mod table;
+mod walk;

@@ -21,7 +21,9 @@ fn a_goal_with_a_read_and_an_effect_succeeds_with_evidence() {
     d.done("a", json!({"where": "/out"}));
     d.done("b", json!({"ok": true}));
     d.saw("b", &[met()]);
-    check(&mut d, &expect![[r#"
+    check(
+        &mut d,
+        &expect![[r#"
         new_goal
           accepted shop deadline=+3600000
           owned n1
@@ -44,20 +46,26 @@ fn a_goal_with_a_read_and_an_effect_succeeds_with_evidence() {
           observed b#1 [met]
           step_ended b done
           ended succeeded {"out":{"ok":true}} evidence=2
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn steps_without_a_need_for_one_another_run_side_by_side_up_to_the_limit() {
     let two = shop(json!({"policy": {"parallel_max": 2}}));
-    let mut d = Driver::planned(two, plan(&[
-        step("a", "get", "1"),
-        step("b", "get", "2"),
-        step("c", "get", "3"),
-    ]));
+    let mut d = Driver::planned(
+        two,
+        plan(&[
+            step("a", "get", "1"),
+            step("b", "get", "2"),
+            step("c", "get", "3"),
+        ]),
+    );
     d.done("b", json!({}));
     d.done("a", json!({}));
-    check(&mut d, &expect![[r#"
+    check(
+        &mut d,
+        &expect![[r#"
         new_goal
           accepted shop deadline=+3600000
           owned n1
@@ -77,7 +85,8 @@ fn steps_without_a_need_for_one_another_run_side_by_side_up_to_the_limit() {
         tool_completed
           outcome a#1 done
           step_ended a done
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -89,7 +98,9 @@ fn a_delay_counts_from_the_moment_the_predecessors_are_done() {
     d.done("a", json!({}));
     d.after(59_999);
     d.after(1);
-    check(&mut d, &expect![[r#"
+    check(
+        &mut d,
+        &expect![[r#"
         tool_completed
           outcome a#1 done
           step_ended a done
@@ -98,7 +109,8 @@ fn a_delay_counts_from_the_moment_the_predecessors_are_done() {
         time_came
           intended b#1 get
           > call b#1 get {"path":"2"}
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -109,9 +121,15 @@ fn a_due_step_without_room_does_not_hide_the_deadline() {
     assert_eq!(d.status("b"), Status::Running);
     d.log();
     d.wake();
-    assert_eq!(d.state.next_wake_ms(), Some(T0 + 100_000), "the deadline comes next");
+    assert_eq!(
+        d.state.next_wake_ms(),
+        Some(T0 + 100_000),
+        "the deadline comes next"
+    );
     d.done("b", json!({}));
-    check(&mut d, &expect![[r#"
+    check(
+        &mut d,
+        &expect![[r#"
         time_came
           waiting a delay +0
         tool_completed
@@ -119,7 +137,8 @@ fn a_due_step_without_room_does_not_hide_the_deadline() {
           step_ended b done
           intended a#1 get
           > call a#1 get {"path":"1"}
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -132,14 +151,17 @@ fn what_was_due_stays_due_on_a_node_whose_clock_is_behind() {
     d.log();
     d.takeover();
     d.resume();
-    check(&mut d, &expect![[r#"
+    check(
+        &mut d,
+        &expect![[r#"
         owner_changed
           owned n2
         resume
           resumed by ann
           intended a#2 get
           > call a#2 get {"path":"1"}
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -151,7 +173,9 @@ fn a_failing_tool_is_tried_again_after_a_growing_wait_then_the_step_fails() {
         d.wake();
     }
     d.failed("a", Code::ToolFailed, true);
-    check(&mut d, &expect![[r#"
+    check(
+        &mut d,
+        &expect![[r#"
         new_goal
           accepted shop deadline=+3600000
           owned n1
@@ -178,7 +202,8 @@ fn a_failing_tool_is_tried_again_after_a_growing_wait_then_the_step_fails() {
           step_ended a failed TOOL_FAILED
           closing TOOL_FAILED at a
           ended failed TOOL_FAILED "TOOL_FAILED as the test says" [a=failed]
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -187,13 +212,16 @@ fn a_fault_that_would_only_come_again_is_not_retried() {
     let mut d = Driver::planned(once, plan(&[step("a", "get", "1")]));
     d.log();
     d.failed("a", Code::ToolOutputInvalid, true);
-    check(&mut d, &expect![[r#"
+    check(
+        &mut d,
+        &expect![[r#"
         tool_failed
           outcome a#1 failed TOOL_OUTPUT_INVALID (started)
           step_ended a failed TOOL_OUTPUT_INVALID
           closing TOOL_OUTPUT_INVALID at a
           ended failed TOOL_OUTPUT_INVALID "TOOL_OUTPUT_INVALID as the test says" [a=failed]
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -202,7 +230,9 @@ fn a_second_best_source_marks_the_result_as_stale() {
     d.log();
     d.failed("a", Code::ResponseTooLarge, true);
     d.done("a", json!({"n": 1}));
-    check(&mut d, &expect![[r#"
+    check(
+        &mut d,
+        &expect![[r#"
         tool_failed
           outcome a#1 failed RESPONSE_TOO_LARGE (started)
           fell_back a to get-old after RESPONSE_TOO_LARGE
@@ -212,7 +242,8 @@ fn a_second_best_source_marks_the_result_as_stale() {
           outcome a#2 done
           step_ended a done stale
           ended succeeded {"out":{"n":1}} evidence=1 stale
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -226,7 +257,9 @@ fn fallbacks_that_name_one_another_are_each_tried_once() {
     d.log();
     d.failed("a", Code::ResponseTooLarge, true);
     d.failed("a", Code::ResponseTooLarge, true);
-    check(&mut d, &expect![[r#"
+    check(
+        &mut d,
+        &expect![[r#"
         tool_failed
           outcome a#1 failed RESPONSE_TOO_LARGE (started)
           fell_back a to y after RESPONSE_TOO_LARGE
@@ -237,7 +270,8 @@ fn fallbacks_that_name_one_another_are_each_tried_once() {
           step_ended a failed RESPONSE_TOO_LARGE
           closing RESPONSE_TOO_LARGE at a
           ended failed RESPONSE_TOO_LARGE "RESPONSE_TOO_LARGE as the test says" [a=failed]
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -248,7 +282,9 @@ fn an_effect_moves_to_its_fallback_only_when_it_is_proven_absent() {
     d.after(5_000);
     d.saw("a", &[Verdict::Absent]);
     d.saw("a", &[Verdict::Absent]);
-    check(&mut d, &expect![[r#"
+    check(
+        &mut d,
+        &expect![[r#"
         tool_failed
           outcome a#1 failed SANDBOX_VIOLATION (started)
           looking a#1
@@ -263,7 +299,8 @@ fn an_effect_moves_to_its_fallback_only_when_it_is_proven_absent() {
           fell_back a to wire after SANDBOX_VIOLATION
           intended a#2 wire
           > call a#2 wire {"path":"/p"}
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -273,33 +310,43 @@ fn a_step_that_refers_to_what_the_output_does_not_have_fails_by_that_name() {
     let mut d = Driver::planned(policy, plan(&[step("a", "get", "1"), lost]));
     d.log();
     d.done("a", json!({"rows": []}));
-    check(&mut d, &expect![[r#"
+    check(
+        &mut d,
+        &expect![[r#"
         tool_completed
           outcome a#1 done
           step_ended a done
           step_ended b failed REFERENCE_MISSING
           closing REFERENCE_MISSING at b
           ended failed REFERENCE_MISSING "output "/nope" of step a is not there" [a=done b=failed]
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn arguments_that_break_the_tools_contract_once_resolved_fail_the_step() {
-    let strict = tool("strict", "read", json!({"input_schema": {"properties": {"path": {"type": "string"}}}}));
+    let strict = tool(
+        "strict",
+        "read",
+        json!({"input_schema": {"properties": {"path": {"type": "string"}}}}),
+    );
     let tools = vec![tool("get", "read", json!({})), strict];
     let lost = json!({"id": "b", "tool": "strict", "args": {"path": {"$step": "a"}}});
     let policy = json!({"policy": {"replans_max": 0}});
     let mut d = Driver::planned(define(tools, policy), plan(&[step("a", "get", "1"), lost]));
     d.log();
     d.done("a", json!(7));
-    check(&mut d, &expect![[r#"
+    check(
+        &mut d,
+        &expect![[r#"
         tool_completed
           outcome a#1 done
           step_ended a done
           step_ended b failed INPUT_INVALID
           closing INPUT_INVALID at b
           ended failed INPUT_INVALID "/path: breaks type "string", found integer" [a=done b=failed]
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -308,13 +355,16 @@ fn a_result_that_breaks_the_agents_contract_is_an_internal_error() {
     let mut d = Driver::planned(strict, plan(&[step("a", "get", "1")]));
     d.log();
     d.done("a", json!({"not": "a string"}));
-    check(&mut d, &expect![[r#"
+    check(
+        &mut d,
+        &expect![[r#"
         tool_completed
           outcome a#1 done
           step_ended a done
           closing INTERNAL_LOGIC_ERROR at /out
           ended failed INTERNAL_LOGIC_ERROR "/out: breaks type "string", found object" [a=done]
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -326,7 +376,9 @@ fn an_expectation_on_the_output_of_a_read_is_checked() {
     d.done("a", json!({}));
     d.wake();
     d.done("a", json!({"rows": 1}));
-    check(&mut d, &expect![[r#"
+    check(
+        &mut d,
+        &expect![[r#"
         tool_completed
           outcome a#1 done
           waiting a backoff +221
@@ -337,5 +389,6 @@ fn an_expectation_on_the_output_of_a_read_is_checked() {
           outcome a#2 done
           step_ended a done
           ended succeeded {"out":{"rows":1}} evidence=1
-    "#]]);
+    "#]],
+    );
 }

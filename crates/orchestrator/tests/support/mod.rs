@@ -2,11 +2,13 @@
 //! a journal and a clock that only moves when it is told to.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+pub mod events;
 pub mod text;
+pub mod world;
 
 use detent_orchestrator::event::NewGoal;
 use detent_orchestrator::state::Status;
-use detent_orchestrator::{Command, Context, Decision, Event, GoalState, decide};
+use detent_orchestrator::{Bug, Command, Context, Decision, Event, GoalState, decide};
 use detent_protocol::agent::{AgentDef, Compiled, Definition, ToolDef};
 use detent_protocol::budget::Limits;
 use detent_protocol::expect::{Evidence, Observation, Verdict};
@@ -45,10 +47,18 @@ pub fn all_tools() -> Vec<ToolDef> {
         tool("get-or-old", "read", json!({"fallback": "get-old"})),
         tool("put", "idempotent", json!({"probe": probe()})),
         tool("set", "fenced", json!({"probe": probe()})),
-        tool("pay", "once", json!({"probe": probe(), "settles_within_ms": 5000, "identity": ["/path"]})),
+        tool(
+            "pay",
+            "once",
+            json!({"probe": probe(), "settles_within_ms": 5000, "identity": ["/path"]}),
+        ),
         tool("wire", "once", json!({"probe": probe()})),
         tool("mail", "once", json!({})),
-        tool("pay-or-wire", "once", json!({"probe": probe(), "settles_within_ms": 5000, "fallback": "wire"})),
+        tool(
+            "pay-or-wire",
+            "once",
+            json!({"probe": probe(), "settles_within_ms": 5000, "fallback": "wire"}),
+        ),
     ]
 }
 
@@ -101,10 +111,14 @@ pub fn met() -> Verdict {
     Verdict::Met
 }
 pub fn mismatch() -> Verdict {
-    Verdict::Mismatch { why: "half of it".into() }
+    Verdict::Mismatch {
+        why: "half of it".into(),
+    }
 }
 pub fn unavailable() -> Verdict {
-    Verdict::Unavailable { fault: fault(Code::ObservationUnavailable) }
+    Verdict::Unavailable {
+        fault: fault(Code::ObservationUnavailable),
+    }
 }
 pub fn observation(verdict: Verdict, at_ms: u64) -> Observation {
     let looked = !matches!(verdict, Verdict::Unavailable { .. });
@@ -115,10 +129,17 @@ pub fn observation(verdict: Verdict, at_ms: u64) -> Observation {
         digest: Digest([1; 32]),
         seen: json!({}),
     });
-    Observation { verdict, evidence, output: None }
+    Observation {
+        verdict,
+        evidence,
+        output: None,
+    }
 }
 pub fn ended_done(output: Value) -> Seal {
-    let outcome = Some(ToolOutcome::Done { output, run: RunFacts::default() });
+    let outcome = Some(ToolOutcome::Done {
+        output,
+        run: RunFacts::default(),
+    });
     Seal::Ended { outcome }
 }
 
@@ -135,6 +156,8 @@ pub struct Driver {
     pub node: NodeId,
     /// Commands whose event has not come.
     pub out: Vec<Command>,
+    /// A planted mistake.
+    pub bug: Option<Bug>,
     log: String,
 }
 
@@ -149,6 +172,7 @@ impl Driver {
             epoch: 1,
             node: node("n1"),
             out: Vec::new(),
+            bug: None,
             log: String::new(),
         }
     }
@@ -193,11 +217,12 @@ impl Driver {
             node: &self.node,
             epoch: self.epoch,
             now_ms: self.now_ms,
-            bug: None,
+            bug: self.bug,
         };
         let decision = decide(&cx, &self.state, &event);
         self.check(&event, &decision);
-        self.log.push_str(&text::turn(&event, &decision, &self.state, self.now_ms));
+        self.log
+            .push_str(&text::turn(&event, &decision, &self.state, self.now_ms));
         if !decision.records.is_empty() {
             self.journal.push(Entry {
                 tenant: self.state.tenant.clone(),
@@ -231,13 +256,19 @@ impl Driver {
         assert_eq!(next.parked, self.state.parked, "{name}: parked");
         if decision.refused.is_some() {
             assert!(decision.records.is_empty(), "{name}: refused, with records");
-            assert!(decision.commands.is_empty(), "{name}: refused, with commands");
+            assert!(
+                decision.commands.is_empty(),
+                "{name}: refused, with commands"
+            );
         }
         let between = next.steps.values().any(|s| s.status == Status::Between);
         assert!(!between, "{name}: a step was left between two records");
         assert_eq!(next.ended.is_some(), next.phase() == Phase::Ended);
         if next.agent.is_some() && next.ended.is_none() {
-            assert!(!next.waiting().is_empty(), "{name}: waits for nothing (I15)");
+            assert!(
+                !next.waiting().is_empty(),
+                "{name}: waits for nothing (I15)"
+            );
         }
     }
 
@@ -267,20 +298,34 @@ impl Driver {
         self.state.step(&id(step)).unwrap().status.clone()
     }
     pub fn result(&self) -> GoalResult {
-        self.state.ended.as_deref().cloned().expect("the goal has ended")
+        self.state
+            .ended
+            .as_deref()
+            .cloned()
+            .expect("the goal has ended")
     }
 
     pub fn answer_plan(&mut self, plan: Value, trusted: bool, tokens: u64) {
         self.answered(|c| matches!(c, Command::Plan { .. }));
-        let answer = PlanAnswer { plan, tokens, trusted };
-        self.on(Event::PlanReceived { revision: self.state.revision, answer });
+        let answer = PlanAnswer {
+            plan,
+            tokens,
+            trusted,
+        };
+        self.on(Event::PlanReceived {
+            revision: self.state.revision,
+            answer,
+        });
     }
     pub fn plan(&mut self, plan: Value) {
         self.answer_plan(plan, true, 0);
     }
     pub fn no_plan(&mut self, fault: Fault) {
         self.answered(|c| matches!(c, Command::Plan { .. }));
-        self.on(Event::PlanFailed { revision: self.state.revision, fault });
+        self.on(Event::PlanFailed {
+            revision: self.state.revision,
+            fault,
+        });
     }
     fn call_answered(&mut self, step: &str) -> (StepId, u32) {
         let step = id(step);
@@ -291,12 +336,23 @@ impl Driver {
     pub fn done(&mut self, step: &str, output: Value) {
         let (step, attempt) = self.call_answered(step);
         let run = RunFacts::default();
-        self.on(Event::ToolCompleted { step, attempt, output, run });
+        self.on(Event::ToolCompleted {
+            step,
+            attempt,
+            output,
+            run,
+        });
     }
     pub fn failed(&mut self, step: &str, code: Code, started: bool) {
         let (step, attempt) = self.call_answered(step);
         let (fault, run) = (fault(code), RunFacts::default());
-        self.on(Event::ToolFailed { step, attempt, fault, started, run });
+        self.on(Event::ToolFailed {
+            step,
+            attempt,
+            fault,
+            started,
+            run,
+        });
     }
     pub fn silent(&mut self, step: &str) {
         let (step, attempt) = self.call_answered(step);
@@ -305,20 +361,32 @@ impl Driver {
     pub fn sealed(&mut self, step: &str, seal: Seal) {
         let (step, attempt) = (id(step), self.attempt(step));
         self.answered(|c| matches!(c, Command::Seal(s) if s.step == step));
-        self.on(Event::AttemptSealed { step, attempt, seal });
+        self.on(Event::AttemptSealed {
+            step,
+            attempt,
+            seal,
+        });
     }
     pub fn seal_failed(&mut self, step: &str) {
         let (step, attempt) = (id(step), self.attempt(step));
         self.answered(|c| matches!(c, Command::Seal(s) if s.step == step));
         let fault = fault(Code::NodeUnreachable);
-        self.on(Event::SealFailed { step, attempt, fault });
+        self.on(Event::SealFailed {
+            step,
+            attempt,
+            fault,
+        });
     }
     pub fn saw(&mut self, step: &str, verdicts: &[Verdict]) {
         let (step, attempt) = (id(step), self.attempt(step));
         self.answered(|c| matches!(c, Command::Look { step: s, .. } if *s == step));
         let seen = verdicts.iter().map(|v| observation(v.clone(), self.now_ms));
         let observations = seen.collect();
-        self.on(Event::Observed { step, attempt, observations });
+        self.on(Event::Observed {
+            step,
+            attempt,
+            observations,
+        });
     }
     /// The tool says it is done, and it is there.
     pub fn succeeds(&mut self, step: &str, output: Value) {
@@ -341,20 +409,31 @@ impl Driver {
     /// Another node takes over: state from the journal, and nothing is out.
     pub fn takeover(&mut self) {
         let replayed = self.replayed();
-        assert_eq!(replayed, self.state, "the replay differs from what was decided (I10)");
+        assert_eq!(
+            replayed, self.state,
+            "the replay differs from what was decided (I10)"
+        );
         self.state = replayed;
         self.out.clear();
         self.epoch += 1;
         self.node = node(&format!("n{}", self.epoch));
-        self.on(Event::OwnerChanged { node: self.node.clone() });
+        self.on(Event::OwnerChanged {
+            node: self.node.clone(),
+        });
     }
     pub fn cancel(&mut self) {
-        self.on(Event::Cancel { by: "ann".into(), reason: "changed my mind".into() });
+        self.on(Event::Cancel {
+            by: "ann".into(),
+            reason: "changed my mind".into(),
+        });
     }
     pub fn goal_sealed(&mut self) {
         self.answered(|c| matches!(c, Command::SealGoal(_)));
         let confirmed = vec![self.node.clone()];
-        self.on(Event::GoalSealed { confirmed, unconfirmed: vec![] });
+        self.on(Event::GoalSealed {
+            confirmed,
+            unconfirmed: vec![],
+        });
     }
     pub fn pause(&mut self) {
         self.on(Event::Pause { by: "ann".into() });
@@ -363,15 +442,29 @@ impl Driver {
         self.on(Event::Resume { by: "ann".into() });
     }
     pub fn amend(&mut self, patch: Value) -> Option<Fault> {
-        self.on(Event::Amend { patch, by: "ann".into() }).refused
+        self.on(Event::Amend {
+            patch,
+            by: "ann".into(),
+        })
+        .refused
     }
     pub fn question(&self) -> QuestionId {
-        self.state.questions.keys().next().expect("a person is asked").clone()
+        self.state
+            .questions
+            .keys()
+            .next()
+            .expect("a person is asked")
+            .clone()
     }
     pub fn answer(&mut self, choice: &str) -> Option<Fault> {
         let question = self.question();
         let (choice, by) = (choice.to_owned(), "bob".to_owned());
-        self.on(Event::Answer { question, choice, by }).refused
+        self.on(Event::Answer {
+            question,
+            choice,
+            by,
+        })
+        .refused
     }
 }
 

@@ -35,7 +35,11 @@ pub fn turn(event: &Event, decision: &Decision, before: &GoalState, now_ms: u64)
 fn tag(value: impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(s)) => s,
-        Ok(Value::Object(map)) => map.values().find_map(Value::as_str).unwrap_or("?").to_owned(),
+        Ok(Value::Object(map)) => map
+            .values()
+            .find_map(Value::as_str)
+            .unwrap_or("?")
+            .to_owned(),
         _ => "?".to_owned(),
     }
 }
@@ -70,22 +74,38 @@ fn outcome(o: &ToolOutcome) -> String {
 }
 
 fn steps(all: &[StepReport]) -> String {
-    let all: Vec<_> = all.iter().map(|s| format!("{}={}", s.step, tag(s.state))).collect();
+    let all: Vec<_> = all
+        .iter()
+        .map(|s| format!("{}={}", s.step, tag(s.state)))
+        .collect();
     all.join(" ")
 }
 
 fn result(r: &GoalResult) -> String {
     match r {
-        GoalResult::Succeeded { data, evidence, stale } => {
+        GoalResult::Succeeded {
+            data,
+            evidence,
+            stale,
+        } => {
             let stale = if *stale { " stale" } else { "" };
             format!("succeeded {data} evidence={}{stale}", evidence.len())
         }
-        GoalResult::Failed { error_code, message, steps: s, .. } => {
+        GoalResult::Failed {
+            error_code,
+            message,
+            steps: s,
+            ..
+        } => {
             format!("failed {error_code} \"{message}\" [{}]", steps(s))
         }
         GoalResult::Cancelled { receipt: r } => {
             let (yes, no) = (r.confirmed.len(), r.unconfirmed.len());
-            format!("cancelled by {} [{}] confirmed={yes} unconfirmed={no}", r.by, steps(&r.steps))
+            format!(
+                "cancelled by {} [{}] confirmed={yes} unconfirmed={no}",
+                r.by,
+                steps(&r.steps)
+            )
         }
     }
 }
@@ -93,22 +113,37 @@ fn result(r: &GoalResult) -> String {
 pub fn body(body: &Body, now_ms: u64) -> String {
     let kind = body.kind();
     let rest = match body {
-        Body::Accepted { agent, deadline_ms, .. } => {
+        Body::Accepted {
+            agent, deadline_ms, ..
+        } => {
             format!("{agent} deadline=+{}", deadline_ms - now_ms)
         }
         Body::Owned { node } => node.to_string(),
-        Body::PlanRequested { revision, provider, why, reserve } => {
+        Body::PlanRequested {
+            revision,
+            provider,
+            why,
+            reserve,
+        } => {
             let why = match why {
                 PlanWhy::StepFailed { step, fault } => format!("{step} {}", fault.code),
                 other => tag(other),
             };
-            format!("r{revision} of {provider} ({why}) tokens={}", reserve.tokens)
+            format!(
+                "r{revision} of {provider} ({why}) tokens={}",
+                reserve.tokens
+            )
         }
         Body::Planned { revision, plan, .. } => {
             let ids: Vec<_> = plan.steps.iter().map(|s| s.id.as_str()).collect();
             format!("r{revision} [{}]", ids.join(" "))
         }
-        Body::PlanRefused { revision, faults, next, .. } => {
+        Body::PlanRefused {
+            revision,
+            faults,
+            next,
+            ..
+        } => {
             let faults: Vec<_> = faults.iter().map(place).collect();
             let next = match next {
                 PlanNext::Wait { until_ms } => format!("wait +{}", until_ms - now_ms),
@@ -116,12 +151,25 @@ pub fn body(body: &Body, now_ms: u64) -> String {
             };
             format!("r{revision} [{}] then {next}", faults.join(", "))
         }
-        Body::Intended { step, attempt, tool, .. } => format!("{step}#{attempt} {tool}"),
+        Body::Intended {
+            step,
+            attempt,
+            tool,
+            ..
+        } => format!("{step}#{attempt} {tool}"),
         Body::Bound { step, to, .. } => format!("{step} to {to}"),
         Body::Inherited { step, from, .. } => format!("{step} from {from}"),
-        Body::Outcome { step, attempt, outcome: o } => format!("{step}#{attempt} {}", outcome(o)),
+        Body::Outcome {
+            step,
+            attempt,
+            outcome: o,
+        } => format!("{step}#{attempt} {}", outcome(o)),
         Body::Sealing { step, attempt, why } => format!("{step}#{attempt} ({})", tag(why)),
-        Body::Sealed { step, attempt, seal } => {
+        Body::Sealed {
+            step,
+            attempt,
+            seal,
+        } => {
             let seal = match seal {
                 Seal::NeverStarted => "never started".into(),
                 Seal::Ended { outcome: None } => "ended, outcome lost".into(),
@@ -130,11 +178,20 @@ pub fn body(body: &Body, now_ms: u64) -> String {
             format!("{step}#{attempt} {seal}")
         }
         Body::Looking { step, attempt } => format!("{step}#{attempt}"),
-        Body::Observed { step, attempt, observations, proven_absent } => {
+        Body::Observed {
+            step,
+            attempt,
+            observations,
+            proven_absent,
+        } => {
             let proven = if *proven_absent { " proven absent" } else { "" };
             format!("{step}#{attempt} [{}]{proven}", verdicts(observations))
         }
-        Body::Waiting { step, until_ms, why } => {
+        Body::Waiting {
+            step,
+            until_ms,
+            why,
+        } => {
             format!("{step} {} +{}", tag(why), until_ms - now_ms)
         }
         Body::FellBack { step, tool, fault } => format!("{step} to {tool} after {}", fault.code),
@@ -146,7 +203,11 @@ pub fn body(body: &Body, now_ms: u64) -> String {
             StepEnd::Unknown { fault } => format!("{step} unknown {}", fault.code),
         },
         Body::Asked { question } => {
-            format!("about {} until +{}", question.step, question.until_ms - now_ms)
+            format!(
+                "about {} until +{}",
+                question.step,
+                question.until_ms - now_ms
+            )
         }
         Body::Answered { choice, by, .. } => {
             format!("{} by {by}", choice.as_deref().unwrap_or("nothing"))
@@ -158,8 +219,15 @@ pub fn body(body: &Body, now_ms: u64) -> String {
             CloseWhy::Deadline => "deadline".into(),
             CloseWhy::Cancelled { by, .. } => format!("cancelled by {by}"),
         },
-        Body::GoalSealed { confirmed, unconfirmed } => {
-            format!("confirmed={} unconfirmed={}", confirmed.len(), unconfirmed.len())
+        Body::GoalSealed {
+            confirmed,
+            unconfirmed,
+        } => {
+            format!(
+                "confirmed={} unconfirmed={}",
+                confirmed.len(),
+                unconfirmed.len()
+            )
         }
         Body::Ended { result: r } => result(r),
     };
@@ -170,11 +238,21 @@ pub fn command(c: &Command) -> String {
     match c {
         Command::Plan { provider, request } => format!("plan r{} of {provider}", request.revision),
         Command::Call { call, .. } => {
-            format!("call {}#{} {} {}", call.step, call.attempt, call.tool, call.args)
+            format!(
+                "call {}#{} {} {}",
+                call.step, call.attempt, call.tool, call.args
+            )
         }
         Command::Seal(s) => format!("seal {}#{}", s.step, s.attempt),
-        Command::Look { step, attempt, checks } => {
-            let checks: Vec<_> = checks.iter().map(|c| format!("{}{}", c.probe, c.params)).collect();
+        Command::Look {
+            step,
+            attempt,
+            checks,
+        } => {
+            let checks: Vec<_> = checks
+                .iter()
+                .map(|c| format!("{}{}", c.probe, c.params))
+                .collect();
             format!("look {step}#{attempt} {}", checks.join(" "))
         }
         Command::SealGoal(_) => "seal goal".into(),

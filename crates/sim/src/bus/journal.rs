@@ -72,7 +72,10 @@ enum Unclear {
 impl Journal for Port {
     async fn append(&self, append: Append) -> Result<u64, AppendError> {
         if append.entry.len() > ENTRY_BYTES_MAX {
-            let text = format!("{} bytes; an entry has {ENTRY_BYTES_MAX}", append.entry.len());
+            let text = format!(
+                "{} bytes; an entry has {ENTRY_BYTES_MAX}",
+                append.entry.len()
+            );
             return Err(AppendError::Refused(Fault::new(Code::InputTooLarge, text)));
         }
         self.point("append").await;
@@ -86,7 +89,9 @@ impl Journal for Port {
         self.travel().await;
         match applied {
             Ok(_) if self.chance().fault(|f| f.append_false_fence) => {
-                self.fabric.trace.say("append answered: fenced, which is false");
+                self.fabric
+                    .trace
+                    .say("append answered: fenced, which is false");
                 Err(AppendError::Fenced { last: append.after })
             }
             Ok(seq) => Ok(seq),
@@ -168,13 +173,15 @@ impl Port {
         };
         match what {
             Unclear::Lost => {}
-            Unclear::Applied => drop(self.apply(&append)),
+            Unclear::Applied => {
+                let _ = self.apply(&append);
+            }
             Unclear::Late(wait) => {
                 let port = self.clone();
                 // What is on its way arrives whatever becomes of its sender.
                 tokio::spawn(async move {
                     tokio::time::sleep(wait).await;
-                    drop(port.apply(&append));
+                    let _ = port.apply(&append);
                 });
             }
         }
@@ -209,7 +216,9 @@ impl super::Fabric {
     /// All goals with their entries, oldest first.
     pub(crate) fn journals(self: &Arc<Self>) -> Vec<(GoalKey, Vec<Bytes>)> {
         let store = lock(&self.journal);
-        let all = store.goals().map(|key| (key.clone(), store.entries(key).to_vec()));
+        let all = store
+            .goals()
+            .map(|key| (key.clone(), store.entries(key).to_vec()));
         all.collect()
     }
 }

@@ -65,6 +65,8 @@ impl Leases for Port {
         let table = lock(&self.fabric.leases);
         let names = table.held.range(prefix.to_owned()..);
         let names = names.take_while(|(name, _)| name.starts_with(prefix));
-        Ok(names.filter_map(|(name, _)| table.live(name).cloned()).collect())
+        Ok(names
+            .filter_map(|(name, _)| table.live(name).cloned())
+            .collect())
     }
 }

@@ -153,7 +153,11 @@ impl Route {
         let twice = chance.fault(|f| f.message_twice);
         let latency = fabric.latency();
         Self {
-            there: if late { seconds(1_000, 32_000) } else { latency },
+            there: if late {
+                seconds(1_000, 32_000)
+            } else {
+                latency
+            },
             back: fabric.latency(),
             lost: chance.fault(|f| f.message_lost),
             answer_lost: chance.fault(|f| f.message_lost),
@@ -198,7 +202,10 @@ impl Route {
         }
         let answer = asked.answer().await;
         if self.answer_lost {
-            return self.fabric.trace.say(format!("answer lost {}", self.subject));
+            return self
+                .fabric
+                .trace
+                .say(format!("answer lost {}", self.subject));
         }
         if !self.back.is_zero() {
             tokio::time::sleep(self.back).await;

@@ -55,8 +55,10 @@ impl Ledger {
         if self.is_sealed(&goal) {
             return Ok(());
         }
-        self.commit(move |rows| drop(rows.sealed.insert(goal)))
-            .await
+        self.commit(move |rows| {
+            rows.sealed.insert(goal);
+        })
+        .await
     }
 
     async fn commit(&self, write: impl FnOnce(&mut LedgerRows)) -> Result<(), Fault> {

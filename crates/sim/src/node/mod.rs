@@ -17,8 +17,9 @@ mod runs;
 pub(crate) use executor::Registry;
 pub(crate) use ledger::LedgerRows;
 
-use crate::bus::{Fabric, Port};
+use crate::bus::{Fabric, Port, lock};
 use crate::env::SimEnv;
+use crate::judge::Violation;
 use crate::life::Life;
 use crate::world::{World, WorldProbe};
 use detent_bus::Served;
@@ -28,7 +29,8 @@ use detent_orchestrator::{Bug, Definitions, Handle, Hooks, Options, Orchestrator
 use detent_protocol::NodeId;
 use detent_reasoner::{Reasoner, ReasonerHandle, ReasonerOptions};
 use executor::Executor;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What all nodes of a run share.
@@ -38,6 +40,9 @@ pub(crate) struct Cluster {
     pub(crate) definitions: Definitions,
     pub(crate) registry: Registry,
     pub(crate) bug: Option<Bug>,
+    /// What orchestrators found wrong with themselves.
+    pub(crate) alerts: Arc<Mutex<Vec<String>>>,
+    pub(crate) lives: AtomicU64,
 }
 
 /// One assembled life.
@@ -59,21 +64,49 @@ impl Assembled {
 
 /// Writes the orchestrator's alerts into the trace; what depends on the machine's speed
 /// stays out.
-struct Told(Arc<Fabric>);
+struct Told {
+    fabric: Arc<Fabric>,
+    alerts: Arc<Mutex<Vec<String>>>,
+}
+
+/// Alerts that say that the orchestrator broke a rule of its own.
+const BUGS: [&str; 3] = ["invariant", "internal-logic-error", "replay-mismatch"];
 
 impl Hooks for Told {
     fn alert(&self, kind: &str, text: &str) {
-        if kind != "slow-turn" {
-            self.0.trace.say(format!("alert {kind}: {text}"));
+        if kind == "slow-turn" {
+            return;
+        }
+        let text = format!("alert {kind}: {text}");
+        self.fabric.trace.say(&text);
+        if BUGS.contains(&kind) {
+            lock(&self.alerts).push(text);
         }
     }
 }
 
 impl Cluster {
+    /// Lives that nodes have had.
+    pub(crate) fn lives(&self) -> u64 {
+        self.lives.load(Ordering::Relaxed)
+    }
+
+    /// What orchestrators found wrong with themselves, as violations.
+    pub(crate) fn alerts(&self) -> Vec<Violation> {
+        let alerts = lock(&self.alerts);
+        let violations = alerts.iter().map(|text| Violation {
+            invariant: "I10",
+            goal: None,
+            evidence: text.clone(),
+        });
+        violations.collect()
+    }
+
     /// Runs a node through one life after another, for ever.
     pub(crate) async fn run_node(self: Arc<Self>, node: NodeId) {
         for number in 1.. {
             let life = Arc::new(Life::of_node(node.clone(), number));
+            self.lives.store(number, Ordering::Relaxed);
             self.fabric.trace.say(format!("start {node}/{number}"));
             self.live(&life).await;
             self.world.orphan(&node);
@@ -82,15 +115,11 @@ impl Cluster {
         }
     }
 
-    async fn live(self: &Arc<Self>, life: &Arc<Life>) {
-        let booting = tokio::spawn(self.clone().boot(life.clone()));
+    async fn live(&self, life: &Arc<Life>) {
         let assembled = tokio::select! {
             biased;
-            () = life.over() => {
-                booting.abort();
-                return;
-            }
-            booted = booting => booted.ok().flatten(),
+            () = life.over() => return,
+            booted = self.boot(life.clone()) => booted,
         };
         let Some(assembled) = assembled else {
             // A node that does not come up ends, and is started again.
@@ -116,7 +145,7 @@ impl Cluster {
     }
 
     /// Assembles a life; the orchestrator last, because its recovery calls the others.
-    async fn boot(self: Arc<Self>, life: Arc<Life>) -> Option<Assembled> {
+    async fn boot(&self, life: Arc<Life>) -> Option<Assembled> {
         let node = life.node().clone();
         let port = Port::new(self.fabric.clone(), life);
         let chance = self.fabric.chance.clone();
@@ -126,17 +155,14 @@ impl Cluster {
         let probe = WorldProbe::new(self.world.clone(), port.clone());
         let dir = std::env::temp_dir().join("detent-sim");
         let looks = ObserverOptions::new(&dir, &dir, &dir);
-        let observer = Observer::spawn(
-            looks,
-            port.bus(),
-            vec![Arc::new(probe)],
-            env.clone(),
-            None,
-        );
+        let observer = Observer::spawn(looks, port.bus(), vec![Arc::new(probe)], env.clone(), None);
         let observer = self.came_up("observer", observer.await)?;
         let reasoner = Reasoner::spawn(ReasonerOptions::default(), port.bus(), None).await;
         let reasoner = self.came_up("reasoner", reasoner)?;
-        let hooks = Arc::new(Told(self.fabric.clone()));
+        let hooks = Arc::new(Told {
+            fabric: self.fabric.clone(),
+            alerts: self.alerts.clone(),
+        });
         let definitions = self.definitions.clone();
         let options = self.options(node);
         let orchestrator =

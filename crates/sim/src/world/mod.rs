@@ -137,7 +137,11 @@ impl World {
         let applied = row.applied;
         drop(state);
         let (goal, tool, item) = (key.goal, &key.tool, &key.item);
-        let how = if changes { "applied" } else { "known or refused" };
+        let how = if changes {
+            "applied"
+        } else {
+            "known or refused"
+        };
         let text = format!("effect {goal} {tool} {item}: {how}, {applied} in all");
         self.fabric.trace.say(text);
     }
@@ -157,13 +161,14 @@ impl World {
         back_at.is_some_and(|at| Instant::now() < at)
     }
 
-    /// What a person finds out about the effect that was wanted with these arguments.
-    pub fn truth(&self, goal: GoalId, args: &Digest) -> Truth {
+    /// What a person finds out about the effect that the tool was to make with these
+    /// arguments.
+    pub fn truth(&self, goal: GoalId, tool: &ToolName, args: &Digest) -> Truth {
         let state = lock(&self.state);
         let found = state
             .effects
             .iter()
-            .find(|(key, row)| key.goal == goal && row.args.contains(args));
+            .find(|(key, row)| key.goal == goal && key.tool == *tool && row.args.contains(args));
         let Some((key, row)) = found else {
             return Truth::Absent;
         };

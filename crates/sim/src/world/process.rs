@@ -8,7 +8,7 @@ use detent_protocol::agent::ToolDef;
 use detent_protocol::effect::Effect;
 use detent_protocol::json::Digest;
 use detent_protocol::messages::ToolCall;
-use detent_protocol::{Code, Fault, GoalId, NodeId, StepId, ToolName};
+use detent_protocol::{Code, Fault, NodeId, StepId, ToolName};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;

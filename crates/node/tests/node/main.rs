@@ -1,0 +1,9 @@
+//! A whole node, embedded, with tools that are functions of the test.
+
+#![allow(missing_docs, unreachable_pub)]
+
+mod admission;
+mod configuration_page;
+mod models;
+mod restarts;
+mod support;
