@@ -26,7 +26,12 @@ fn build() -> Result<PathBuf> {
     let manifest = workspace().join("Cargo.toml");
     let mut cargo = Command::new(env!("CARGO"));
     cargo
-        .args(["build", "--bin", "detent", "--message-format=json"])
+        .args([
+            "build",
+            "--bin",
+            "detent",
+            "--message-format=json-render-diagnostics",
+        ])
         .arg("--manifest-path")
         .arg(manifest);
     if !cfg!(debug_assertions) {

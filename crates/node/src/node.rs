@@ -403,6 +403,7 @@ impl Assembly {
         options.plan_timeout_ms = self.config.int("node.plan_timeout_ms");
         options.scan_every_ms = self.config.int("node.scan_every_ms");
         options.publish_events = self.config.on("node.publish_events");
+        options.redactor = self.redactor.clone();
         let started = Orchestrator::spawn(
             options,
             self.bus.clone(),

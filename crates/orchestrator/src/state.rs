@@ -88,7 +88,9 @@ impl Status {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepState {
     /// As planned.
-    pub step: Step,
+    pub step: Arc<Step>,
+    /// Steps that have to be done first.
+    pub needs: Arc<[StepId]>,
     /// Revision of the plan it came with.
     pub revision: u32,
     /// The goal's input that the plan was made for: what its references mean.
@@ -135,7 +137,8 @@ impl StepState {
     fn new(step: &Step, revision: u32, input: Arc<Value>, at_ms: u64) -> Self {
         Self {
             tool: step.tool.clone(),
-            step: step.clone(),
+            needs: step.needs().into_iter().collect(),
+            step: Arc::new(step.clone()),
             revision,
             input,
             status: Status::Pending,

@@ -99,9 +99,30 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Would `more` pass a limit? Says which.
+    /// Would `more` pass a limit? Says which. Parts that it does not add to are not
+    /// asked: one plan call that cost more tokens than it had reserved must not stop
+    /// the tools.
     pub fn refuses(&self, more: Amount) -> Option<&'static str> {
-        self.committed.plus(more).over(&self.limits)
+        let sum = self.committed.plus(more);
+        let asked = Amount {
+            plan_calls: if more.plan_calls > 0 {
+                sum.plan_calls
+            } else {
+                0
+            },
+            tokens: if more.tokens > 0 { sum.tokens } else { 0 },
+            tool_calls: if more.tool_calls > 0 {
+                sum.tool_calls
+            } else {
+                0
+            },
+            money_micros: if more.money_micros > 0 {
+                sum.money_micros
+            } else {
+                0
+            },
+        };
+        asked.over(&self.limits)
     }
     /// Reserves `more`; the caller has asked [`Budget::refuses`] before.
     pub fn reserve(&mut self, more: Amount) {

@@ -120,7 +120,7 @@ impl Expectation {
 
 /// How an observation compares with its expectation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "is", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It is there and right.
     Met,

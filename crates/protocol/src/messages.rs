@@ -66,15 +66,15 @@ pub struct Snapshot {
     pub amendments: Vec<Amendment>,
     /// The input with its amendments.
     pub effective_input: Value,
-    /// JSON Schema of the result's data.
+    /// JSON Schema of the result's data; null for provider `playbook`.
     pub result_schema: Value,
-    /// Tools it may plan with.
+    /// Tools it may plan with; empty for provider `playbook`, which names its own.
     pub tools: Vec<ToolView>,
     /// Steps of earlier revisions.
     pub steps: Vec<StepView>,
     /// What was wrong with the last answer, or what made a new plan necessary.
     pub violations: Vec<Fault>,
-    /// The plan template, for provider `playbook`.
+    /// The plan template, for provider `playbook` only.
     pub playbook: Option<Value>,
     /// What is left of the budget.
     pub budget_left: Amount,

@@ -153,6 +153,12 @@ impl Plan {
     /// Names the steps that wait for one another, if any do.
     fn cycle(&self) -> Option<Fault> {
         let edges = self.edges();
+        let mut dependents: BTreeMap<&StepId, Vec<&StepId>> = BTreeMap::new();
+        for (id, deps) in &edges {
+            for dep in deps {
+                dependents.entry(dep).or_default().push(id);
+            }
+        }
         let mut left: BTreeMap<_, usize> =
             edges.iter().map(|(id, deps)| (id, deps.len())).collect();
         let mut ready: Vec<_> = left
@@ -162,10 +168,8 @@ impl Plan {
             .collect();
         while let Some(id) = ready.pop() {
             left.remove(id);
-            for (other, deps) in &edges {
-                if deps.contains(id)
-                    && let Some(n) = left.get_mut(other)
-                {
+            for other in dependents.get(id).into_iter().flatten() {
+                if let Some(n) = left.get_mut(other) {
                     *n -= 1;
                     if *n == 0 {
                         ready.push(other);

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 /// How an attempt of a tool ended, as its executor tells it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "is", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum ToolOutcome {
     /// It ended well, and its output meets its schema. No proof of the effect.
     Done {
@@ -68,7 +68,7 @@ pub enum SealWhy {
 
 /// What sealing an attempt found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "is", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Seal {
     /// The slot was won with `revoked`: the attempt never started and never will.
     NeverStarted,
@@ -81,7 +81,7 @@ pub enum Seal {
 
 /// Why a plan is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "is", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum PlanWhy {
     /// The first plan.
     NewGoal,
@@ -104,7 +104,7 @@ pub enum PlanWhy {
 
 /// What to do after a plan was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "then", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum PlanNext {
     /// Ask the same planner again, now, with the violation.
     AskAgain,
@@ -135,7 +135,7 @@ pub enum WaitWhy {
 
 /// How a step ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "is", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum StepEnd {
     /// Well.
     Done {
@@ -182,7 +182,7 @@ pub const CHOICE_FAIL: &str = "fail";
 
 /// Why a goal is being closed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "is", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum CloseWhy {
     /// It can't be reached any more.
     Failed {

@@ -16,8 +16,9 @@ pub const VALUE_BYTES_MIN: usize = 6;
 /// Shapes of tokens. Formats as their issuers document them.
 static SHAPES: LazyLock<Regex> = LazyLock::new(|| {
     let shapes = [
-        // OpenAI, Anthropic, Stripe and others that begin alike
-        r"\b(?:sk|pk|rk)[-_](?:live|test|proj|ant|svcacct|admin)?[-_]?[A-Za-z0-9_-]{16,}",
+        // OpenAI, Anthropic and others that begin alike; Stripe
+        r"\bsk-[A-Za-z0-9_-]{20,}",
+        r"\b[spr]k_(?:live|test)_[A-Za-z0-9]{10,}",
         // GitHub, GitLab, Slack
         r"\bgh[pousr]_[A-Za-z0-9]{30,}",
         r"\bgithub_pat_[A-Za-z0-9_]{30,}",
@@ -30,8 +31,9 @@ static SHAPES: LazyLock<Regex> = LazyLock::new(|| {
         r"\bS[UAONCX][A-Z2-7]{54,}",
         // JSON web token
         r"\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]*",
-        // HTTP authorization
-        r"(?i)\b(?:bearer|basic)\s+[A-Za-z0-9._~+/=-]{12,}",
+        // HTTP authorization; "basic" alone is an ordinary word
+        r#"(?i)\bauthorization["']?\s*[:=]\s*["']?(?:bearer|basic|token)\s+[^\s"']{6,}"#,
+        r"(?i)\bbearer\s+[A-Za-z0-9._~+/=-]{20,}",
         // private keys
         r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
         // password in a URL
@@ -108,6 +110,25 @@ impl Redactor {
         }
     }
 
+    /// JSON pointer of the first value or key that holds a secret, if any does.
+    pub fn find(&self, value: &Value) -> Option<String> {
+        match value {
+            Value::String(s) => self.holds_secret(s).then(String::new),
+            Value::Array(items) => items
+                .iter()
+                .enumerate()
+                .find_map(|(i, v)| Some(format!("/{i}{}", self.find(v)?))),
+            Value::Object(map) => map.iter().find_map(|(k, v)| {
+                if self.holds_secret(k) {
+                    return Some(format!("/{MASK}"));
+                }
+                let inner = self.find(v)?;
+                Some(format!("/{}{inner}", crate::json::pointer_escape(k)))
+            }),
+            _ => None,
+        }
+    }
+
     fn holds_secret(&self, text: &str) -> bool {
         self.values.0.iter().any(|v| text.contains(v.as_str())) || SHAPES.is_match(text)
     }
@@ -134,9 +155,11 @@ mod tests {
                 "postgres://u:p4ss@host/db",
                 "postgres://u:[redacted]@host/db",
             ),
+            ("Authorization: Basic dXNlcjpwdw==", "[redacted]"),
+            ("a bearer abcdef0123456789abcdef", "a [redacted]"),
             (
-                "Authorization: Bearer abcdef0123456789",
-                "Authorization: [redacted]",
+                "the basic understanding-of-it",
+                "the basic understanding-of-it",
             ),
             ("j eyJhbGciOi.eyJzdWIiOiIx.c2ln", "j [redacted]"),
             (
@@ -158,6 +181,14 @@ mod tests {
         let mut v = json!({"a": ["x hunter2-secret"], "hunter2-secret": {"b": 1}});
         r.json(&mut v);
         assert_eq!(v, json!({"a": ["x [redacted]"], "[redacted]": {"b": 1}}));
+    }
+
+    #[test]
+    fn a_secret_is_found_with_its_place() {
+        let r = Redactor::new(["hunter2-secret".to_owned()]);
+        let v = json!({"a": [1, {"b/c": "my hunter2-secret"}]});
+        assert_eq!(r.find(&v).as_deref(), Some("/a/1/b~1c"));
+        assert_eq!(r.find(&json!({"a": ["nothing here", 5]})), None);
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct Faults {
     pub settle_late: u32,
     /// Chance in each second that the node is killed whatever it does.
     pub kill: u32,
+    /// Chance in each second that the actor of an open goal panics.
+    pub panic: u32,
 }
 
 impl Faults {
@@ -60,6 +62,7 @@ impl Faults {
         tool: 0,
         settle_late: 0,
         kill: 0,
+        panic: 0,
     };
 
     /// A mix drawn from `seed`: in each run some faults are frequent, some rare and
@@ -85,6 +88,7 @@ impl Faults {
             tool: draw(100, 350),
             settle_late: draw(100, 500),
             kill: draw(10, 60),
+            panic: draw(20, 100),
         }
     }
 }

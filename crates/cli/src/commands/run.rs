@@ -8,7 +8,9 @@ use crate::commands::{load, submit};
 use crate::{KEEPER, exit, output};
 use detent_node::{Node, NodeParts};
 use detent_protocol::Fault;
+use detent_protocol::goal::Submit;
 use detent_sandbox::KeeperCommand;
+use std::path::Path;
 
 pub(crate) async fn run(global: &Global, args: &args::Run) -> Result<u8, Fault> {
     let goal = submit::read(&args.file, args.key.as_deref())?;
@@ -27,7 +29,7 @@ pub(crate) async fn run(global: &Global, args: &args::Run) -> Result<u8, Fault> 
     let client = Client::Node(node.bus().messages.clone());
     let outcome = tokio::select! {
         biased;
-        outcome = one_goal(&client, &goal) => outcome,
+        outcome = one_goal(&client, &goal, &global.data) => outcome,
         () = signals.heard() => {
             let data = global.data.display();
             output::note(format!("detent: interrupted; the goal goes on when a node starts: detent up --data {data}"));
@@ -38,11 +40,16 @@ pub(crate) async fn run(global: &Global, args: &args::Run) -> Result<u8, Fault> 
     outcome
 }
 
-async fn one_goal(client: &Client, goal: &detent_protocol::goal::Submit) -> Result<u8, Fault> {
+async fn one_goal(client: &Client, goal: &Submit, data: &Path) -> Result<u8, Fault> {
     let accepted = client.submit(goal).await?;
     submit::tell(&accepted, false);
-    match &accepted.result {
-        Some(result) => Ok(output::result(&accepted.goal, result)),
-        None => follow(client, accepted.goal, 1).await,
+    let code = match &accepted.result {
+        Some(result) => output::result(&accepted.goal, result),
+        None => follow(client, accepted.goal, 1).await?,
+    };
+    let files = data.join("work").join(accepted.goal.to_string());
+    if files.is_dir() {
+        output::note(format!("detent: the goal's files: {}", files.display()));
     }
+    Ok(code)
 }

@@ -17,7 +17,8 @@ fn page(name: &str) -> PathBuf {
 fn help(path: &[String]) -> String {
     let bed = Bed::empty();
     let mut command = bed.command(path.iter().map(String::as_str).chain(["-h"]));
-    command.env_remove("COLUMNS");
+    // Help shows the variables' values and fits the terminal.
+    command.env_remove("COLUMNS").env_remove("DETENT_DATA");
     super::support::finish(command).exits(0).stdout
 }
 
@@ -154,4 +155,53 @@ fn what_the_how_to_shows_can_be_typed() {
         }
     }
     assert!(seen > 10, "{seen}");
+}
+
+/// Code blocks of one language on a page.
+fn blocks(page_name: &str, language: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(page(page_name)).unwrap();
+    let fence = format!("```{language}\n");
+    let parts = text.split(&fence).skip(1);
+    parts
+        .map(|p| p.split("```").next().unwrap().to_owned())
+        .collect()
+}
+
+const SEARCH: &str = r#"
+[[tool]]
+name = "search"
+effect = "read"
+kind = "process"
+run.command = ["/bin/sh", "-c", "echo '{\"summary\": \"all of it\", \"hits\": 3}'"]
+"#;
+
+/// The tool and the agent that the how-to pages build, run for real.
+#[test]
+fn what_the_how_to_builds_runs() {
+    let bed = Bed::empty();
+    bed.write(
+        "detent.toml",
+        "agents = [\"notes.toml\"]\ntools = [\"tools.toml\"]\n",
+    );
+    std::fs::create_dir(bed.path("tools")).unwrap();
+    bed.write(
+        "tools/post_note.py",
+        &blocks("how-to/write-a-tool.md", "python")[0],
+    );
+    let tool = &blocks("how-to/write-a-tool.md", "toml")[0];
+    bed.write("tools.toml", format!("{tool}{SEARCH}"));
+    bed.write("notes.toml", &blocks("how-to/write-an-agent.md", "toml")[0]);
+    bed.json(["tools", "lint"]).exits(0);
+    let input = r#"{"topic": "rust", "readers": ["ada", "bob"], "since": "2026-01-01"}"#;
+    bed.write(
+        "goal.json",
+        format!(r#"{{"agent": "notes", "input": {input}}}"#),
+    );
+    let out = bed.run_goal().exits(0);
+    assert_eq!(out.result()["data"]["hits"], 3);
+    let goal = out.last()["goal"].as_str().unwrap().to_owned();
+    for reader in ["ada", "bob"] {
+        let note = std::fs::read_to_string(bed.data(&format!("note-{goal}-{reader}.json")));
+        assert!(note.unwrap().contains("all of it"));
+    }
 }

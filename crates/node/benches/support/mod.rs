@@ -100,16 +100,39 @@ fn tool(name: &str, kind: &str) -> String {
 }
 
 impl Setup {
+    /// `n` no-op steps one after the other; the result holds all their outputs, and its
+    /// contract is the validation: it is journaled with the goal's end.
+    fn in_a_row(n: usize) -> Self {
+        let mut agent = format!("tools = [\"noop\"]\n{AGENT}");
+        agent = agent.replace("required = [\"valid\"]", "required = [\"results\"]");
+        agent += "[result_schema.properties.results]\ntype = \"array\"\nminItems = 3\n\
+            items = { type = \"object\", required = [\"ok\"], properties.ok = { const = true } }\n";
+        for i in 0..n {
+            agent += &format!(
+                "[[playbook.steps]]\nid = \"s{i}\"\ntool = \"noop\"\nargs = {{ i = {i} }}\n"
+            );
+            if i > 0 {
+                agent += &format!("after = [\"s{}\"]\n", i - 1);
+            }
+        }
+        let results: Vec<_> = (0..n)
+            .map(|i| format!("{{ \"$step\" = \"s{i}\" }}"))
+            .collect();
+        agent += &format!("[playbook.result]\nresults = [{}]\n", results.join(", "));
+        Self {
+            agent,
+            tools: tool("noop", "noop"),
+            kinds: kinds(),
+        }
+    }
+
     /// `n` no-op steps, then validate.
-    fn noops(n: usize, in_a_row: bool) -> Self {
+    fn side_by_side(n: usize) -> Self {
         let mut agent = format!("tools = [\"noop\", \"validate\"]\n{AGENT}");
         for i in 0..n {
             agent += &format!(
                 "[[playbook.steps]]\nid = \"s{i}\"\ntool = \"noop\"\nargs = {{ i = {i} }}\n"
             );
-            if in_a_row && i > 0 {
-                agent += &format!("after = [\"s{}\"]\n", i - 1);
-            }
         }
         let results: Vec<_> = (0..n)
             .map(|i| format!("{{ \"$step\" = \"s{i}\" }}"))
@@ -126,10 +149,10 @@ impl Setup {
         }
     }
     pub(crate) fn w1() -> Self {
-        Self::noops(3, true)
+        Self::in_a_row(3)
     }
     pub(crate) fn w2() -> Self {
-        Self::noops(16, false)
+        Self::side_by_side(16)
     }
 
     /// A node that runs it.

@@ -109,7 +109,7 @@ fn bed(server: &ModelServer) -> Bed {
         ));
     }
     let tools = "[[tool]]\nname = \"rows\"\neffect = \"read\"\nkind = \"fn\"\n\
-         input_schema = { type = \"object\", required = [\"product\"], additionalProperties = false }\n\
+         input_schema = { type = \"object\", required = [\"product\"], additionalProperties = false, properties.product = true }\n\
          [[tool]]\nname = \"wipe\"\neffect = \"read\"\nkind = \"fn\"\n";
     files.push(("t.toml".into(), tools.into()));
     files.push(("detent.toml".into(), format!("{config}]\n{reasoners}")));
@@ -203,7 +203,10 @@ async fn a_plan_that_breaks_a_rule_is_refused_as_a_whole() {
     let with = |extra: Value| json!({"steps": [fetch, extra], "result": rows});
     for (wrong, expected) in [
         // Registered on the node, but not this agent's to use.
-        (with(json!({"id": "b", "tool": "wipe"})), "POLICY_DENIED"),
+        (
+            with(json!({"id": "b", "tool": "wipe"})),
+            "MODEL_HALLUCINATION",
+        ),
         (
             with(json!({"id": "b", "tool": "rows", "args": {"pruduct": "x"}})),
             "MODEL_HALLUCINATION",

@@ -50,7 +50,7 @@ impl Turn<'_> {
             tenant: self.state.tenant.clone(),
             goal: self.state.goal,
             revision,
-            snapshot: self.snapshot(),
+            snapshot: self.snapshot(&provider),
             tokens_max: reserve.tokens,
         };
         self.commands.push(Command::Plan {

@@ -14,7 +14,9 @@ pub(crate) const OUTPUTS_BYTES_MAX: usize = 128 * 1024;
 const OUTPUT_BYTES_MAX: usize = 16 * 1024;
 
 impl Turn<'_> {
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub(super) fn snapshot(&self, provider: &str) -> Snapshot {
+        // A template needs no schemas, and a model no template.
+        let model = provider != super::plan::PLAYBOOK;
         let agent = self.cx.definition.agent();
         let budget = &self.state.budget;
         let (steps, pruned) = self.step_views();
@@ -30,11 +32,15 @@ impl Turn<'_> {
             input: self.state.input.as_ref().clone(),
             amendments: self.state.amendments.clone(),
             effective_input: self.state.effective.as_ref().clone(),
-            result_schema: agent.result_schema.clone(),
-            tools: self.tool_views(),
+            result_schema: if model {
+                agent.result_schema.clone()
+            } else {
+                Value::Null
+            },
+            tools: if model { self.tool_views() } else { Vec::new() },
             steps,
             violations: self.state.violations.clone(),
-            playbook: agent.playbook.clone(),
+            playbook: if model { None } else { agent.playbook.clone() },
             budget_left: limits.minus(budget.committed),
             pruned,
         }

@@ -85,7 +85,7 @@ impl Turn<'_> {
             _ => false,
         };
         let done = |d: &StepId| self.state.step(d).is_some_and(|s| s.status == Status::Done);
-        waited && s.step.needs().iter().all(done)
+        waited && s.needs.iter().all(done)
     }
 
     fn start(&mut self, id: &StepId) {
@@ -300,9 +300,11 @@ impl Turn<'_> {
         let Some(s) = self.state.step(id) else {
             return Ok(());
         };
-        let output = s.output.as_deref().cloned().unwrap_or_default();
+        let Some(output) = s.output.as_deref() else {
+            return Ok(());
+        };
         for e in s.step.expect.iter().filter(|e| e.probe == PROBE_OUTPUT) {
-            Contract::compile(&e.schema)?.check_as(Code::ObservationRejected, &output)?;
+            Contract::compile(&e.schema)?.check_as(Code::ObservationRejected, output)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Carrying commands out: each in a task of its own, each ending in exactly one event.
 
-use super::Shared;
 use super::goal::GoalMsg;
+use super::{CallOut, Shared};
 use crate::command::Command;
 use crate::decide::CALL_MARGIN_MS;
 use crate::event::Event;
@@ -23,20 +23,19 @@ const SEAL_WAITS_MS: [u64; 5] = [200, 500, 1_000, 2_000, 4_000];
 /// Longest wait for one seal: an executor waits for the tree's end, milliseconds.
 const SEAL_TIMEOUT_MS: u64 = 15_000;
 
-/// Starts a command; its event is cast to `goal`.
+/// Starts a command; its event is cast to `goal`. `out` counts a tool call as out until
+/// the goal has dealt with the event.
 pub(crate) fn carry(
     shared: &Arc<Shared>,
     goal: &ActorRef<GoalMsg>,
     command: Command,
+    out: Option<CallOut>,
 ) -> JoinHandle<()> {
     let (shared, goal) = (shared.clone(), goal.clone());
     tokio::spawn(async move {
         let event = match command {
             Command::Plan { provider, request } => plan(&shared, &provider, &request).await,
-            Command::Call { call, timeout_ms } => {
-                let _out = shared.call_started();
-                tool(&shared, &call, timeout_ms).await
-            }
+            Command::Call { call, timeout_ms } => tool(&shared, &call, timeout_ms).await,
             Command::Seal(request) => seal_attempt(&shared, &request).await,
             Command::Look {
                 step,
@@ -47,7 +46,7 @@ pub(crate) fn carry(
         };
         // A goal whose actor is gone is taken up from the journal: the event's effect
         // on the world is found there again.
-        let _ = goal.cast(GoalMsg::Event(event, Instant::now()));
+        let _ = goal.cast(GoalMsg::Event(event, Instant::now(), out));
     })
 }
 

@@ -3,7 +3,7 @@
 use super::append::{Appended, append};
 use super::carry::carry;
 use super::intake::RETRY_AFTER_MS;
-use super::{Active, Shared, Transition, kinds, load, reason};
+use super::{Active, CallOut, Shared, Transition, kinds, load, reason};
 use crate::command::Command;
 use crate::decide::{Bug, Context, Decision, decide};
 use crate::event::Event;
@@ -26,8 +26,8 @@ use tokio::task::JoinHandle;
 
 /// What a goal's actor is told.
 pub(crate) enum GoalMsg {
-    /// Something happened, at this moment.
-    Event(Event, Instant),
+    /// Something happened, at this moment; to a tool call that counts as out.
+    Event(Event, Instant, Option<CallOut>),
     /// Somebody wants something.
     Control {
         verb: Verb,
@@ -156,9 +156,11 @@ impl Actor for GoalActor {
         w: &mut Working,
     ) -> Result<(), ActorProcessingErr> {
         match msg {
-            GoalMsg::Event(event, at) => {
+            GoalMsg::Event(event, at, out) => {
                 w.sealing_goal &= !matches!(event, Event::GoalSealed { .. });
                 w.turn(&me, &event, at).await;
+                // Only now is a tool's outcome in the journal: a stop waits for it.
+                drop(out);
             }
             GoalMsg::Control {
                 verb,
@@ -279,6 +281,9 @@ impl Working {
     fn carry_out(&mut self, me: &ActorRef<GoalMsg>, commands: Vec<Command>) {
         self.out.retain(|task| !task.is_finished());
         for command in commands {
+            // Counted before the look at `is_draining`, or a stop could miss it.
+            let calls = matches!(command, Command::Call { .. });
+            let out = calls.then(|| self.shared.call_started());
             match &command {
                 // The next owner, or this node after its restart, seals it: it never
                 // started.
@@ -286,7 +291,7 @@ impl Working {
                 Command::SealGoal(_) if std::mem::replace(&mut self.sealing_goal, true) => continue,
                 _ => {}
             }
-            self.out.push(carry(&self.shared, me, command));
+            self.out.push(carry(&self.shared, me, command, out));
         }
         self.arm(me);
     }
@@ -305,7 +310,7 @@ impl Working {
         let me = me.clone();
         let timer = tokio::spawn(async move {
             tokio::time::sleep(wait).await;
-            let _ = me.cast(GoalMsg::Event(Event::TimeCame, Instant::now()));
+            let _ = me.cast(GoalMsg::Event(Event::TimeCame, Instant::now(), None));
         });
         self.timer = Some((at, timer));
     }

@@ -13,7 +13,7 @@ use detent_protocol::agent::Compiled;
 use detent_protocol::envelope::{Message, expect, expect_json, reply};
 use detent_protocol::goal::{Accepted, Submit};
 use detent_protocol::journal::{Entry, GENESIS};
-use detent_protocol::messages::{Control, Controlled, Query};
+use detent_protocol::messages::{Control, Controlled, Query, Verb};
 use detent_protocol::{Code, Fault, GOAL_BYTES_MAX, GoalId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,6 +89,7 @@ async fn submit(shared: &Arc<Shared>, payload: &Bytes) -> Result<Accepted, Fault
         .input()
         .check_as(Code::InputInvalid, &submit.input)
         .map_err(inside_input)?;
+    refuse_secret(shared, &submit.input, "/input")?;
     let key = GoalKey {
         tenant: submit.tenant.clone(),
         goal: submit.keyed_id().unwrap_or_else(|| new_id(shared)),
@@ -104,6 +105,17 @@ async fn submit(shared: &Arc<Shared>, payload: &Bytes) -> Result<Accepted, Fault
         return Err(fault.retry_after_ms(RETRY_AFTER_MS));
     }
     take(shared, key, submit, definition).await
+}
+
+/// What is said is kept in the journal, so it may hold no secret (I12). Masking it in
+/// silence would give the tool something else than was sent.
+fn refuse_secret(shared: &Shared, value: &serde_json::Value, at: &str) -> Result<(), Fault> {
+    let Some(place) = shared.options.redactor.find(value) else {
+        return Ok(());
+    };
+    let message =
+        "this looks like a secret, and goals are kept; give tools their secrets by `env_from`";
+    Err(Fault::new(Code::InputInvalid, message).at(format!("{at}{place}")))
 }
 
 fn inside_input(fault: Fault) -> Fault {
@@ -263,7 +275,12 @@ async fn take(
 const CONTROL_WAIT: Duration = Duration::from_secs(20);
 
 async fn control(shared: &Arc<Shared>, payload: &Bytes) -> Result<Controlled, Fault> {
-    let control: Control = read(payload)?;
+    let mut control: Control = read(payload)?;
+    match &mut control.verb {
+        Verb::Amend { patch } => refuse_secret(shared, patch, "/patch")?,
+        Verb::Cancel { reason } => *reason = shared.options.redactor.text(reason),
+        _ => {}
+    }
     let key = GoalKey {
         tenant: control.tenant,
         goal: control.goal,

@@ -24,6 +24,7 @@ use detent_bus::{Bus, GoalKey, Handler, ServeOptions, Served};
 use detent_protocol::ids::SHARDS;
 use detent_protocol::messages::Phase;
 use detent_protocol::record::{Body, Record, Said};
+use detent_protocol::redact::Redactor;
 use detent_protocol::result::GoalResult;
 use detent_protocol::{Fault, GoalId, NodeId, TenantId, subject};
 use goal::{GoalActor, GoalMsg, Start};
@@ -56,6 +57,8 @@ pub struct Options {
     /// Tell each transition on the goal's event subject as it happens. Followers that
     /// ask (`Query::Events`) need it not.
     pub publish_events: bool,
+    /// Knows what is a secret: a goal that holds one is refused, for its input is kept.
+    pub redactor: Redactor,
     /// A deliberate mistake, for the tests that must find it.
     pub bug: Option<Bug>,
 }
@@ -73,6 +76,7 @@ impl Options {
             controls_max: 16,
             scan_every_ms: 30_000,
             publish_events: false,
+            redactor: Redactor::default(),
             bug: None,
         }
     }
@@ -203,11 +207,12 @@ impl Shared {
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
+        self.draining.load(Ordering::SeqCst)
     }
 
     pub(crate) fn call_started(self: &Arc<Self>) -> CallOut {
-        self.calls_out.fetch_add(1, Ordering::AcqRel);
+        // One order with `draining`: a stop sees the call, or the call sees the stop.
+        self.calls_out.fetch_add(1, Ordering::SeqCst);
         CallOut(self.clone())
     }
 
@@ -234,7 +239,7 @@ impl Shared {
     }
 }
 
-/// Counts a tool call that is out.
+/// Counts a tool call that is out, until its outcome is in the journal.
 pub(crate) struct CallOut(Arc<Shared>);
 impl Drop for CallOut {
     fn drop(&mut self) {
@@ -283,9 +288,9 @@ impl Handle {
     /// Takes no more goals and starts no more tools; waits until the tools that run
     /// have ended and are in the journal, at most `timeout`. Says whether all did.
     pub async fn drain(&self, timeout: Duration) -> bool {
-        self.shared.draining.store(true, Ordering::Release);
+        self.shared.draining.store(true, Ordering::SeqCst);
         let ended = async {
-            while self.shared.calls_out.load(Ordering::Acquire) > 0 {
+            while self.shared.calls_out.load(Ordering::SeqCst) > 0 {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };

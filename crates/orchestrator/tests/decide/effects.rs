@@ -287,6 +287,41 @@ fn an_effect_that_is_there_but_not_as_the_plan_expects_fails_and_is_not_repeated
 }
 
 #[test]
+fn an_output_that_the_probe_found_opens_the_expectations_that_rest_on_it() {
+    let mut asked = step("a", "pay", "/p");
+    asked["expect"] = json!([{"probe": "http", "params": {"url": {"$output": "/url"}},
+        "schema": {"properties": {"status": {"const": 200}}, "required": ["status"]}}]);
+    let mut d = Driver::planned(shop(json!({})), plan(&[asked]));
+    d.silent("a");
+    d.sealed("a", Seal::Ended { outcome: None });
+    d.log();
+    let mut found = observation(met(), d.now_ms);
+    found.output = Some(json!({"url": "u"}));
+    let (step, observations) = (id("a"), vec![found]);
+    d.out.clear();
+    d.on(Event::Observed {
+        step,
+        attempt: 1,
+        observations,
+    });
+    d.wake();
+    d.saw("a", &[met(), met()]);
+    expect![[r#"
+        observation_validated
+          observed a#1 [met]
+          waiting a probe +553
+        time_came
+          looking a#1
+          > look a#1 file{"path":"/p"} http{"url":"u"}
+        observation_validated
+          observed a#1 [met met]
+          step_ended a done
+          ended succeeded {"out":{"url":"u"}} evidence=1
+    "#]]
+    .assert_eq(&d.log());
+}
+
+#[test]
 fn an_attempt_that_could_never_be_proven_is_not_made() {
     let tools = vec![
         tool("look", "read", json!({"fallback": "mail"})),

@@ -128,19 +128,34 @@ impl Cluster {
         tokio::select! {
             biased;
             () = life.over() => {}
-            () = self.fate(life) => life.end(),
+            () = self.fate(life, &assembled.orchestrator) => life.end(),
         }
         assembled.kill();
     }
 
-    /// Waits until the node is killed from outside.
-    async fn fate(&self, life: &Life) {
+    /// Waits until the node is killed from outside. Until then actors of goals panic now
+    /// and then, which is a restart of theirs alone.
+    async fn fate(&self, life: &Life, orchestrator: &Handle) {
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
+            if self.fabric.chance.fault(|f| f.panic) {
+                self.panic_one(orchestrator);
+            }
             if self.fabric.chance.fault(|f| f.kill) {
                 let (node, number) = (life.node(), life.number());
                 return self.fabric.trace.say(format!("kill {node}/{number}"));
             }
+        }
+    }
+
+    fn panic_one(&self, orchestrator: &Handle) {
+        let open: Vec<_> = lock(&self.fabric.journal).open().cloned().collect();
+        let chosen = self.fabric.chance.below(open.len() as u64);
+        let chosen = usize::try_from(chosen).ok().and_then(|i| open.get(i));
+        if let Some(key) = chosen
+            && orchestrator.fail_goal_actor(key)
+        {
+            self.fabric.trace.say(format!("panic {}", key.goal));
         }
     }
 
