@@ -106,8 +106,9 @@ pub(crate) fn event(event: &GoalEvent) {
     let (kind, n) = (&event.kind, event.n);
     let text = brief(&words(event));
     note(format!("{n:>4} {phase:<9} {kind:<14} {step}{text}"));
-    if let Some(steps) = event.detail.get("steps").and_then(Value::as_array) {
-        steps.iter().for_each(planned);
+    if event.kind == "planned" {
+        let steps = event.detail["steps"].as_array();
+        steps.into_iter().flatten().for_each(planned);
     }
 }
 

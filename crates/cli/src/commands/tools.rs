@@ -17,12 +17,9 @@ pub(crate) fn run(global: &Global, command: &Tools) -> Result<u8, Fault> {
                     output::json(tool);
                 } else {
                     let effect = effect.as_str().unwrap_or_default();
-                    output::line(format!(
-                        "{:<20} {effect:<10} {:<8} {}",
-                        tool.name.as_str(),
-                        tool.kind,
-                        tool.description
-                    ));
+                    let (name, kind) = (tool.name.as_str(), &tool.kind);
+                    let row = format!("{name:<20} {effect:<10} {kind:<8} {}", tool.description);
+                    output::line(row.trim_end());
                 }
             }
             Ok(exit::OK)

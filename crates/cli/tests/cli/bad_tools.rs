@@ -62,6 +62,33 @@ fn a_tool_that_a_signal_ends_is_told_apart_from_one_that_fails() {
     assert!(message.contains("exit code 7: why"), "{message}");
 }
 
+#[test]
+fn people_are_told_what_failed_and_what_to_do_next() {
+    let bed = Bed::new(tool!("read", "echo why >&2; exit 7"), ONE_STEP);
+    let out = bed.detent(["run", "goal.json"]).exits(1);
+    assert!(
+        out.stdout
+            .contains(": failed\nTOOL_FAILED: it ended with exit code 7: why\n  s "),
+        "{out:#?}"
+    );
+    assert!(
+        out.stderr
+            .contains("next: Its last words are in the message."),
+        "{out:#?}"
+    );
+    assert!(
+        out.stderr.contains("detent errors show TOOL_FAILED"),
+        "{out:#?}"
+    );
+    // The plan is shown once, not with the result again.
+    assert_eq!(out.stderr.matches(" = t\n").count(), 1, "{out:#?}");
+    let page = bed
+        .detent(["errors", "show", "tool_failed"])
+        .exits(0)
+        .stdout;
+    assert!(page.starts_with("# TOOL_FAILED\n"), "{page}");
+}
+
 const PYTHON: &str = "[[tool]]\nname = \"t\"\neffect = \"read\"\nkind = \"process\"\nretry.attempts_max = 1\nrun.command = [\"python3\", \"-c\", \"print({})\"]\n";
 
 fn without_python(bed: &Bed, args: &[&str]) -> Out {
