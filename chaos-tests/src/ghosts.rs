@@ -25,13 +25,17 @@ impl Watch {
     /// All processes that belong to the site's data directory and have not ended: tools,
     /// probes, and the keepers that hold them. Not the node.
     ///
-    /// The mark of the owner is learned from tools, which have the data directory beside
-    /// it in their environment.
+    /// The mark of the owner is learned from tools: they have the data directory beside
+    /// it in their environment, and one of them writes it down.
     ///
     /// # Errors
     /// `/proc` can't be read.
     pub fn alive(&mut self, site: &Site) -> Result<BTreeSet<Process>> {
         let data = format!("DETENT_DATA_DIR={}", site.data.display()).into_bytes();
+        let told = std::fs::read(site.home.join("owner")).unwrap_or_default();
+        if !told.is_empty() {
+            self.owners.insert(told);
+        }
         let mut marked = Vec::new();
         for id in process_ids()? {
             // Gone in the meantime, or another user's.

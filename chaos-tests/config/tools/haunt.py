@@ -2,7 +2,8 @@
 
 The process has forked twice and has a session of its own, so neither the parent's end nor a
 signal to the group reaches it. While it lives it appends the time, in Unix milliseconds, to a
-file of its own every few milliseconds: the file tells when it died.
+file of its own every few milliseconds: the file tells when it died. The file `owner` tells the
+mark that all processes of the data directory carry, also those without its path.
 """
 
 import json
@@ -37,6 +38,8 @@ def leave_behind(path):
 def main():
     folder = os.path.join(json.load(sys.stdin)["home"], "ghosts")
     os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, os.pardir, "owner"), "w") as owner:
+        owner.write(os.environ["DETENT_RUN_OWNER"])
     name = "-".join([os.environ["DETENT_GOAL"], os.environ["DETENT_ATTEMPT"], str(os.getpid())])
     path = os.path.join(folder, name)
     leave_behind(path)

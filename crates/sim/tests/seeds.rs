@@ -147,6 +147,25 @@ fn a_cancel_confirmed_by_who_had_lost_the_goal_stays_mended() {
     stays_mended(230, faults);
 }
 
+/// Once a goal whose actor had failed eight times, most of them only because the journal
+/// was away, was left alone for ever (I1).
+#[test]
+fn an_actor_that_fails_while_the_journal_is_away_stays_mended() {
+    let faults = Faults {
+        message_lost: 10,
+        message_twice: 150,
+        message_late: 0,
+        append_unclear: 60,
+        journal_outage: 40,
+        slot_unclear: 20,
+        probe_outage: 60,
+        tool: 100,
+        panic: 100,
+        ..SOME
+    };
+    stays_mended(208, faults);
+}
+
 /// Seeds in which a planted mistake has to be found.
 const SEEDS_MAX: u64 = 300;
 

@@ -82,6 +82,30 @@ fn a_drain_without_patience_stops_tools_and_loses_no_goal() {
 }
 
 #[test]
+fn a_second_signal_stops_at_once_and_loses_no_goal() {
+    let bed = Bed::new(HELD, ONE_STEP);
+    let node = Up::start(&bed, &["node.drain_ms=3600000"]);
+    let accepted = bed.json(["submit", "goal.json"]).exits(0).last();
+    let pid = pid_in(&bed.data("tool.pid"));
+    node.terminate();
+    eventually("the drain", || {
+        (node.page("/readyz").0 == 503).then_some(())
+    });
+    node.terminate();
+    let (status, said) = node.ended();
+    assert_eq!(status.code(), Some(130), "{said}");
+    // Its keeper ends the tool when it sees that the node is gone.
+    eventually("the tool's end", || {
+        (!super::support::is_alive(pid)).then_some(())
+    });
+    bed.write("data/go", "");
+    let node = Up::start(&bed, &[]);
+    let goal = accepted["goal"].as_str().unwrap();
+    bed.json(["goals", "watch", goal]).exits(0);
+    node.stop();
+}
+
+#[test]
 fn an_interrupted_run_goes_on_with_the_next() {
     let bed = Bed::new(HELD, ONE_STEP);
     let args = ["run", "goal.json", "--key", "k", "--set", "node.drain_ms=0"];
@@ -153,7 +177,7 @@ fn the_audit_log_rotates_and_every_line_is_a_record() {
         "retry.attempts_max = 1",
         "retry = { attempts_max = 20, backoff_ms = 1, backoff_ms_max = 1 }",
     );
-    let steps = "[[playbook.steps]]\nid = \"s\"\ntool = \"t\"\nfor_each = { goal = \"/list\" }\n[playbook.result]\nout = { \"$step\" = \"s\" }\n";
+    let steps = "[[playbook.steps]]\nid = \"s\"\ntool = \"t\"\nfor_each = { goal = \"/list\" }\nargs = { i = { \"$item\" = \"\" } }\n[playbook.result]\nout = { \"$step\" = \"s\" }\n";
     let bed = Bed::new(&noisy, steps);
     bed.write(
         "goal.json",

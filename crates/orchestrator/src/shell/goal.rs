@@ -158,6 +158,11 @@ impl Actor for GoalActor {
         match msg {
             GoalMsg::Event(event, at, out) => {
                 w.sealing_goal &= !matches!(event, Event::GoalSealed { .. });
+                if matches!(event, Event::TimeCame) {
+                    // It has rung. Where a clock went back in between, nothing is due
+                    // yet and it has to be set again for the same time.
+                    w.timer = None;
+                }
                 w.turn(&me, &event, at).await;
                 // Only now is a tool's outcome in the journal: a stop waits for it.
                 drop(out);
@@ -398,7 +403,10 @@ impl Working {
     async fn recover(&mut self, me: &ActorRef<GoalMsg>) -> Result<(), ActorProcessingErr> {
         let loaded = match load(&*self.shared.bus.journal, &self.key).await {
             Ok(Some(loaded)) => loaded,
-            Ok(None) => return Ok(self.step_down(me)),
+            Ok(None) => {
+                self.step_down(me);
+                return Ok(());
+            }
             Err(fault) if fault.code == Code::JournalStorage => {
                 return Err(fault.to_string().into());
             }
@@ -415,7 +423,8 @@ impl Working {
         self.hash = loaded.hash;
         self.epoch = self.goal.epoch + 1;
         if self.goal.ended.is_some() {
-            return Ok(self.step_down(me));
+            self.step_down(me);
+            return Ok(());
         }
         if let Some(parked) = &self.goal.parked {
             let text = format!("goal {}: {parked}", self.key.goal);

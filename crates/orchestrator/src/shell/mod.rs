@@ -160,7 +160,7 @@ pub(crate) struct Active {
     pub(crate) controls: Arc<Semaphore>,
     /// Held until the goal has ended, also while its actor is being restarted.
     permit: Option<OwnedSemaphorePermit>,
-    /// Failures of its actor in a row.
+    /// Failures of its actor.
     failures: u32,
 }
 
@@ -425,16 +425,15 @@ impl Actor for Orchestrator {
         };
         let text = format!("goal {}: its actor failed ({failures}): {error}", key.goal);
         state.shared.hooks.alert("actor-failed", &text);
-        if failures <= FAILURES_MAX {
-            let wait = Duration::from_millis(50 << failures.min(10));
-            me.send_after(wait, move || Msg::Restart(key));
-        }
+        let wait = Duration::from_millis(50 << failures.min(RESTART_DOUBLINGS_MAX));
+        me.send_after(wait, move || Msg::Restart(key));
         Ok(())
     }
 }
 
-/// Failures in a row after which a goal's actor is left alone until the node restarts.
-const FAILURES_MAX: u32 = 8;
+/// The wait before a failed goal's actor is started again doubles so often, to 51 s. It
+/// is never given up: its journal may only be away, and an accepted goal has to end (I1).
+const RESTART_DOUBLINGS_MAX: u32 = 10;
 
 /// Takes up every open goal that nobody works on.
 async fn scan(shared: &Arc<Shared>) -> Result<(), Fault> {
