@@ -59,7 +59,7 @@ impl Mode {
         let quickstart = self == Mode::Quickstart;
         let each = match point.split('.').next() {
             Some("intake" | "end") => 1,
-            Some("journal") => 12,
+            Some("journal") => 9,
             // Tools with an effect, and looks at the world.
             Some("slot") => 2 + u64::from(quickstart),
             Some("observe") => 2 + u64::from(quickstart),

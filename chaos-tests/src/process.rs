@@ -196,7 +196,8 @@ pub fn was_killed(status: ExitStatus) -> bool {
 /// Waits until `happened` gives something, or the node ends (`None`).
 ///
 /// # Errors
-/// Neither came in time; `what` says what was waited for.
+/// Neither came in time; `what` says what was waited for. An error of `happened` alone
+/// is none: it is asked again.
 pub fn wait_for<T>(
     node: &mut NodeProcess,
     what: &str,
@@ -207,15 +208,16 @@ pub fn wait_for<T>(
         if node.ended()?.is_some() {
             return Ok(None);
         }
-        match happened() {
+        // A node that dies gives no answer a moment before the system says that it died.
+        let refused = match happened() {
             Ok(Some(found)) => return Ok(Some(found)),
-            Ok(None) => {}
-            // The node may have died while it was asked.
-            Err(_) if node.ended()?.is_some() => return Ok(None),
-            Err(error) => return Err(error),
-        }
+            Ok(None) => String::new(),
+            Err(error) => error,
+        };
         if Instant::now() > until {
-            return Err(format!("{what} did not happen within {PATIENCE:?}"));
+            return Err(format!(
+                "{what} did not happen within {PATIENCE:?} {refused}"
+            ));
         }
         std::thread::sleep(POLL);
     }

@@ -188,12 +188,16 @@ impl Site {
             return Ok(false);
         };
         let goal = goal_id(&accepted["goal"])?;
-        match order.goal.replace(goal) {
+        match order.goal {
+            // Stays wrong however often it is asked.
             Some(before) if before != goal => {
                 let key = &order.key;
                 Err(format!("key {key} named goal {before}, and now {goal}"))
             }
-            _ => Ok(true),
+            _ => {
+                order.goal = Some(goal);
+                Ok(true)
+            }
         }
     }
 

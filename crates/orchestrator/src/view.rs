@@ -124,7 +124,7 @@ impl GoalState {
 
     /// The goal as `show` gives it.
     pub fn view(&self) -> Option<GoalView> {
-        let steps = self.steps.values().map(|s| {
+        let steps = self.steps_in_order().into_iter().map(|s| {
             let output = s.output.as_deref().map_or(Value::Null, |o| {
                 let bytes = json::size_bytes(o);
                 if bytes <= SHOWN_BYTES_MAX {

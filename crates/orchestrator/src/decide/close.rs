@@ -147,7 +147,8 @@ impl Turn<'_> {
     }
 
     fn reports(&self) -> Vec<StepReport> {
-        self.state.steps.values().map(|s| report(s)).collect()
+        let steps = self.state.steps_in_order();
+        steps.into_iter().map(report).collect()
     }
 
     /// Every step of the plan has ended well: builds the result and checks it.
@@ -161,16 +162,12 @@ impl Turn<'_> {
         });
         match checked {
             Ok(data) => {
-                let done = || {
-                    self.state
-                        .steps
-                        .values()
-                        .filter(|s| s.status == Status::Done)
-                };
+                let steps = self.state.steps_in_order().into_iter();
+                let done: Vec<_> = steps.filter(|s| s.status == Status::Done).collect();
                 let result = GoalResult::Succeeded {
                     data,
-                    evidence: done().map(|s| evidence(s)).collect(),
-                    stale: done().any(|s| s.stale),
+                    evidence: done.iter().map(|s| evidence(s)).collect(),
+                    stale: done.iter().any(|s| s.stale),
                 };
                 self.say(Body::Ended { result });
             }

@@ -316,7 +316,9 @@ impl Turn<'_> {
             let signature = crate::state::signature(s, fault);
             self.state.signatures.get(&signature).copied().unwrap_or(0)
         });
-        if same >= SAME_FAILURES_MAX {
+        // Steps of one plan may fail alike side by side: only a new plan that changes
+        // nothing is a loop.
+        if same >= SAME_FAILURES_MAX && self.state.replans > 0 {
             let message = format!("{same} times the same: {}", fault.message);
             return Some(Fault::new(Code::LoopNoProgress, message).at(step.as_str()));
         }

@@ -291,8 +291,9 @@ impl GoalState {
     }
 
     pub(super) fn take_plan(&mut self, at_ms: u64, revision: u32, plan: &Plan) -> Option<()> {
-        for step in &plan.steps {
-            let state = StepState::new(step, revision, self.effective.clone(), at_ms);
+        for (place, step) in plan.steps.iter().enumerate() {
+            let mut state = StepState::new(step, revision, self.effective.clone(), at_ms);
+            state.place = place;
             let state = Arc::new(state);
             if self.steps.insert(step.id.clone(), state).is_some() {
                 return None;

@@ -90,6 +90,8 @@ pub struct StepState {
     pub needs: Arc<[StepId]>,
     /// Revision of the plan it came with.
     pub revision: u32,
+    /// Its place in that plan, from 0.
+    pub place: usize,
     /// The goal's input that the plan was made for: what its references mean.
     pub input: Arc<Value>,
     /// Where it stands.
@@ -137,6 +139,7 @@ impl StepState {
             needs: step.needs().into_iter().collect(),
             step: Arc::new(step.clone()),
             revision,
+            place: 0,
             input,
             status: Status::Pending,
             since_ms: at_ms,
@@ -351,6 +354,13 @@ impl GoalState {
             (false, true) => Phase::Observing,
             (false, false) => Phase::Idle,
         }
+    }
+
+    /// All steps in the order in which they were planned.
+    pub fn steps_in_order(&self) -> Vec<&StepState> {
+        let mut steps: Vec<_> = self.steps.values().map(Arc::as_ref).collect();
+        steps.sort_by_key(|s| (s.revision, s.place));
+        steps
     }
 
     /// A step.
