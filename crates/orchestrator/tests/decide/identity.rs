@@ -70,7 +70,7 @@ fn the_same_effect_with_other_arguments_is_a_conflict() {
           planned r2 [a2]
           step_ended a2 failed EFFECT_CONFLICT
           closing EFFECT_CONFLICT at a2
-          ended failed EFFECT_CONFLICT "step a did it with other arguments" [a=done a2=failed b=failed]
+          ended failed EFFECT_CONFLICT "step a did it with other arguments" [b=failed a=done a2=failed]
     "#]].assert_eq(&d.log());
 }
 
@@ -222,7 +222,7 @@ fn an_effect_that_nobody_knows_of_outranks_another_failure() {
           answered fail by bob
           step_ended a unknown OUTCOME_UNKNOWN
           closing OUTCOME_UNKNOWN at a
-          ended failed OUTCOME_UNKNOWN "bob chose to leave it" [a=unknown b=failed]
+          ended failed OUTCOME_UNKNOWN "bob chose to leave it" [b=failed a=unknown]
     "#]]
     .assert_eq(&d.log());
 }

@@ -87,7 +87,7 @@ const OUTSIDE: [(&str, &[&str], bool); 10] = [
     ("seccompiler", &["sandbox"], false),
     ("landlock", &["sandbox"], false),
     ("reqwest", &["connect"], false),
-    ("rusqlite", &["connect"], true),
+    ("rusqlite", &["connect", "chaos-tests"], true),
     ("async-nats", &["bus"], false),
     ("ort", &["gpu-owner"], false),
     (
