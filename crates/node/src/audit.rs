@@ -89,6 +89,9 @@ fn open(path: &Path) -> io::Result<BufWriter<File>> {
     Ok(BufWriter::with_capacity(64 << 10, file))
 }
 
+/// How long lines gather before they are written.
+const GATHER: Duration = Duration::from_millis(5);
+
 struct Writer {
     options: AuditOptions,
     file: BufWriter<File>,
@@ -106,6 +109,9 @@ impl Writer {
                 Ok(line) => line,
                 Err(_) => {
                     self.report(|w| w.file.flush());
+                    // Under load lines gather here for a moment: waking the writer for
+                    // each would cost the goals more than the line itself.
+                    std::thread::sleep(GATHER);
                     match lines.recv() {
                         Ok(line) => line,
                         Err(_) => return,

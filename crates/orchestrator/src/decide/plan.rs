@@ -175,7 +175,7 @@ impl Turn<'_> {
             Code::ModelMalformed | Code::ModelHallucination | Code::ModelFalseClaim => {
                 self.refuse_plan(revision, faults, used, fixed);
             }
-            Code::ModelUnavailable if !fixed && self.state.plan_waits < WAITS_MAX => {
+            Code::ModelUnavailable if self.state.plan_waits < WAITS_MAX => {
                 let used = Amount {
                     plan_calls: 1,
                     ..Amount::default()

@@ -407,7 +407,10 @@ impl Working {
                 self.step_down(me);
                 return Ok(());
             }
-            Err(fault) if fault.code == Code::JournalStorage => {
+            // Not to be had just now: the supervisor tries again.
+            Err(fault)
+                if !matches!(fault.code, Code::JournalCorrupt | Code::JournalUnreadable) =>
+            {
                 return Err(fault.to_string().into());
             }
             Err(fault) => {
