@@ -408,9 +408,7 @@ impl Working {
                 return Ok(());
             }
             // Not to be had just now: the supervisor tries again.
-            Err(fault)
-                if !matches!(fault.code, Code::JournalCorrupt | Code::JournalUnreadable) =>
-            {
+            Err(fault) if !matches!(fault.code, Code::JournalCorrupt | Code::JournalUnreadable) => {
                 return Err(fault.to_string().into());
             }
             Err(fault) => {
