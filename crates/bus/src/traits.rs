@@ -197,6 +197,11 @@ pub struct Stored {
     pub entry: Bytes,
 }
 
+/// Largest entry of a journal, bytes: with what is said around it, it fits into one
+/// message ([`detent_protocol::MESSAGE_BYTES_MAX`]). A larger one is refused with
+/// `INPUT_TOO_LARGE`.
+pub const ENTRY_BYTES_MAX: usize = 900 * 1024;
+
 /// One append-only journal for each goal.
 #[async_trait]
 pub trait Journal: Send + Sync + 'static {

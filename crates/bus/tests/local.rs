@@ -5,10 +5,11 @@ use bytes::Bytes;
 use detent_bus::conformance::CASES;
 use detent_bus::local::{LocalBus, LocalOptions};
 use detent_bus::{
-    Append, AppendError, Bus, BusError, Event, GoalKey, Handler, ServeOptions, SlotKey,
+    Append, AppendError, Bus, BusError, ENTRY_BYTES_MAX, Event, GoalKey, Handler, ServeOptions,
+    SlotKey,
 };
 use detent_protocol::effect::SlotMark;
-use detent_protocol::{Code, GoalId, StepId, TenantId};
+use detent_protocol::{Code, GoalId, MESSAGE_BYTES_MAX, StepId, TenantId};
 use detent_store::{Store, StoreOptions};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -135,11 +136,23 @@ async fn an_entry_has_a_bound() {
         entry: Bytes::from(vec![1; bytes]),
         ..append(0, b"", false)
     };
-    let refused = bus.journal.append(with((4 << 20) + 1)).await;
+    let refused = bus.journal.append(with(ENTRY_BYTES_MAX + 1)).await;
     assert!(matches!(refused, Err(AppendError::Refused(f)) if f.code == Code::InputTooLarge));
-    assert_eq!(bus.journal.append(with(4 << 20)).await, Ok(1));
+    assert_eq!(bus.journal.append(with(ENTRY_BYTES_MAX)).await, Ok(1));
     let tail = bus.journal.tail(&goal()).await.unwrap().unwrap();
-    assert_eq!(tail.entry.len(), 4 << 20);
+    assert_eq!(tail.entry.len(), ENTRY_BYTES_MAX);
+}
+
+#[tokio::test]
+async fn a_message_is_no_larger_than_on_a_network() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bus, _store) = open(dir.path());
+    let beyond = Bytes::from(vec![0; MESSAGE_BYTES_MAX + 1]);
+    let refused = bus.messages.publish("detent.event", beyond).await;
+    let (bytes, max) = (MESSAGE_BYTES_MAX + 1, MESSAGE_BYTES_MAX);
+    assert_eq!(refused, Err(BusError::TooLarge { bytes, max }));
+    let largest = Bytes::from(vec![0; MESSAGE_BYTES_MAX]);
+    assert_eq!(bus.messages.publish("detent.event", largest).await, Ok(()));
 }
 
 /// Panics once it is let go.

@@ -10,6 +10,8 @@
 //! | memory | 1,000 goals held in flight | |
 //! | audit | w1 under strace: syncs for each goal, counted by the kernel | |
 //!
+//! Beside w1 stands its floor: five commits in a row on the bare store.
+//!
 //! Closed loop: so many lanes, each of which submits a goal, waits for its result and
 //! starts the next. Client and node share the process, so CPU is the sum of both.
 
@@ -19,7 +21,7 @@ mod support;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-use support::{Lanes, Setup, crash, held, report};
+use support::{Lanes, Setup, crash, floor, held, report};
 
 fn main() {
     let args: Vec<String> = std::env::args()
@@ -44,9 +46,11 @@ fn main() {
     report::head();
     if wanted("w1") {
         for lanes in [1, 16, 256] {
-            runtime
-                .block_on(Lanes::run(&Setup::w1(), lanes, secs))
-                .print("w1");
+            let floor = runtime.block_on(floor::run(lanes, secs.min(4)));
+            let goals = runtime.block_on(Lanes::run(&Setup::w1(), lanes, secs));
+            floor.print("floor");
+            goals.print("w1");
+            println!("{:>24} {:.2} of the floor", "w1 reaches", goals.rate() / floor.rate());
         }
     }
     if wanted("w2") {

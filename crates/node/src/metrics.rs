@@ -23,6 +23,16 @@ impl Label {
     }
 }
 
+/// The label of a broken invariant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Broken {
+    /// Its number, such as `I3`, or [`UNNAMED`].
+    pub invariant: String,
+}
+
+/// An invariant whose number is not known.
+pub const UNNAMED: &str = "unnamed";
+
 /// All metrics of a node. Cheap to clone.
 #[derive(Clone)]
 pub struct Metrics {
@@ -36,7 +46,7 @@ pub struct Metrics {
     turn_seconds: Histogram,
     append_seconds: Histogram,
     alerts: Family<Label, Counter>,
-    invariant_violations: Counter,
+    invariant_violations: Family<Broken, Counter>,
     audit_lost: Gauge,
     store_commits: Gauge,
     store_syncs: Gauge,
@@ -100,7 +110,7 @@ impl Metrics {
             turn_seconds: seconds(),
             append_seconds: seconds(),
             alerts: Family::default(),
-            invariant_violations: Counter::default(),
+            invariant_violations: Family::default(),
             audit_lost: Gauge::default(),
             store_commits: Gauge::default(),
             store_syncs: Gauge::default(),
@@ -196,6 +206,7 @@ impl Metrics {
         for kind in ALERTS {
             m.alerts.get_or_create(&Label::of(kind)).inc_by(0);
         }
+        m.violations(UNNAMED).inc_by(0);
         for status in ["succeeded", "failed", "cancelled"] {
             m.goals_ended.get_or_create(&Label::of(status)).inc_by(0);
         }
@@ -247,10 +258,16 @@ impl Metrics {
         self.goals_in_flight.set(gauge_of(goals as u64));
     }
 
+    fn violations(&self, invariant: &str) -> Counter {
+        let invariant = invariant.to_owned();
+        let broken = Broken { invariant };
+        self.invariant_violations.get_or_create(&broken).clone()
+    }
+
     pub(crate) fn alert(&self, kind: &str) {
         self.alerts.get_or_create(&Label::of(kind)).inc();
         if kind == "invariant" {
-            self.invariant_violations.inc();
+            self.violations(UNNAMED).inc();
         }
     }
 }

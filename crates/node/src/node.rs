@@ -4,6 +4,7 @@ use crate::audit::{Audit, AuditOptions};
 use crate::config::Config;
 use crate::http::{self, Status};
 use crate::metrics::{Metrics, Sampled};
+use crate::storage::Storage;
 use crate::supervisor::{Part, Root};
 use crate::{definitions, supervisor};
 use detent_bus::env::{SharedEnv, SystemEnv};
@@ -20,7 +21,8 @@ use detent_reasoner::{Reasoner, ReasonerHandle, ReasonerOptions};
 use detent_sandbox::{Confine, KeeperCommand, TreeConfine};
 use detent_store::{Store, StoreError, StoreOptions, SyncMode, Table, Txn};
 use detent_tool_executor::{
-    ExecutorHandle, ExecutorOptions, Ledger, ProcessKind, Registry, ToolExecutor, ToolKind,
+    ExecutorHandle, ExecutorMemory, ExecutorOptions, Ledger, ProcessKind, Registry, ToolExecutor,
+    ToolKind, secret_variables,
 };
 use ractor::{ActorCell, ActorRef};
 use rustix::io::Errno;
@@ -70,6 +72,9 @@ pub(crate) struct Assembly {
     registry: Registry,
     kinds: Vec<Arc<dyn ToolKind>>,
     redactor: Redactor,
+    /// Outlives the executor's actor, so that what it had in hand still counts after a
+    /// restart of it.
+    executor_memory: ExecutorMemory,
     hooks: Arc<NodeHooks>,
     handles: Mutex<Handles>,
     stopping: AtomicBool,
@@ -248,11 +253,6 @@ impl Assembly {
         let data_dir = make_dir(&data_dir)?;
         let name = NodeId::new(config.text("node.name"))
             .map_err(|e| Fault::new(Code::ConfigInvalid, e.to_string()).at("node.name"))?;
-        let mut secrets = Vec::new();
-        for provider in config.reasoners.values() {
-            secrets.extend(provider.secrets()?);
-        }
-        let redactor = Redactor::new(secrets);
         let mut options = StoreOptions::journal(data_dir.join("store"));
         options.cache_bytes_max = config.int("store.cache_bytes");
         if !config.on("store.sync") {
@@ -260,10 +260,11 @@ impl Assembly {
         }
         let (store, bus) = open_store(&data_dir, options)?;
         let (definitions, registry) = definitions::keep(&store, &config.definitions).await?;
+        let redactor = Redactor::new(secrets(&config, &registry)?);
         let hooks = NodeHooks {
             metrics: Metrics::new(),
             audit: start_audit(&config, &data_dir, &redactor)?,
-            storage: Mutex::new(None),
+            storage: Storage::new(store.clone()),
         };
         Ok(Self {
             owner_tag: owner_tag(&store).await?,
@@ -271,6 +272,7 @@ impl Assembly {
             env: Arc::new(SystemEnv),
             hooks: Arc::new(hooks),
             handles: Mutex::default(),
+            executor_memory: ExecutorMemory::default(),
             stopping: AtomicBool::new(false),
             config,
             data_dir,
@@ -357,6 +359,7 @@ impl Assembly {
         options.concurrency_max = self.config.size("node.tools_in_flight_max");
         options.queue_max = self.config.size("node.tools_waiting_max");
         options.redactor = self.redactor.clone();
+        options.memory = self.executor_memory.clone();
         let mut kinds = self.kinds.clone();
         kinds.push(Arc::new(ProcessKind::new(self.confine.clone(), &options)));
         let ledger = Ledger::new(self.store.clone());
@@ -445,8 +448,7 @@ impl Status for Assembly {
         if !self.with_handles(|h| h.orchestrator.is_some()) {
             return Some("starting".to_owned());
         }
-        let storage = self.hooks.storage.lock();
-        storage.unwrap_or_else(PoisonError::into_inner).clone()
+        self.hooks.storage.trouble()
     }
 }
 
@@ -472,6 +474,18 @@ fn start_audit(
     })
 }
 
+/// Every secret that the node is given: the planners', and what tools of any version
+/// take from its environment. A variable that is not set is the tool's own trouble.
+fn secrets(config: &Config, registry: &Registry) -> Result<Vec<String>, Fault> {
+    let tools = registry.tools();
+    let names = tools.iter().flat_map(|tool| secret_variables(&tool.def));
+    let mut secrets: Vec<_> = names.filter_map(|name| std::env::var(name).ok()).collect();
+    for provider in config.reasoners.values() {
+        secrets.extend(provider.secrets()?);
+    }
+    Ok(secrets)
+}
+
 /// Marks this data directory's processes; made once and kept.
 async fn owner_tag(store: &Store) -> Result<String, Fault> {
     const TABLE: Table = Table::new("node");
@@ -488,11 +502,12 @@ async fn owner_tag(store: &Store) -> Result<String, Fault> {
 struct NodeHooks {
     metrics: Metrics,
     audit: Option<Audit>,
-    storage: Mutex<Option<String>>,
+    storage: Storage,
 }
 
 impl Hooks for NodeHooks {
     fn transition(&self, transition: Transition) {
+        self.storage.took_one();
         self.metrics.transition(&transition);
         if let Some(audit) = &self.audit {
             audit.record(transition);
@@ -510,8 +525,7 @@ impl Hooks for NodeHooks {
     }
     fn storage_failed(&self, fault: &Fault) {
         tracing::error!(%fault, "the journal takes no more");
-        let mut storage = self.storage.lock().unwrap_or_else(PoisonError::into_inner);
-        *storage = Some(fault.to_string());
+        self.storage.refused(fault);
     }
     fn alert(&self, kind: &str, text: &str) {
         tracing::error!(kind, "{text}");

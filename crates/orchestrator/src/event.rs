@@ -147,6 +147,11 @@ pub enum Event {
         /// The node.
         node: NodeId,
     },
+    /// What was decided can't be journaled, now or later: it is too large.
+    AppendRefused {
+        /// Why.
+        fault: Fault,
+    },
     /// Executors acknowledged the goal's seal.
     GoalSealed {
         /// These did.
@@ -183,6 +188,7 @@ impl Event {
             Event::Pause { .. } => "pause",
             Event::Resume { .. } => "resume",
             Event::OwnerChanged { .. } => "owner_changed",
+            Event::AppendRefused { .. } => "append_refused",
             Event::GoalSealed { .. } => "goal_sealed",
         }
     }

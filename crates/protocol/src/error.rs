@@ -58,7 +58,7 @@ codes! {
         next "`detent config show` lists the agents and the file each comes from.";
     GoalUnknown = "GOAL_UNKNOWN", retry false,
         what "No goal with this id is known.",
-        cause "Another data directory, another tenant, or the goal was forgotten after its retention.",
+        cause "A mistyped id, another data directory, or another tenant.",
         next "`detent goals list` shows what this node holds.";
     IdempotencyConflict = "IDEMPOTENCY_CONFLICT", retry false,
         what "The idempotency key was used before with another body.",

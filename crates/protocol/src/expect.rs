@@ -11,6 +11,10 @@ use serde_json::{Value, json};
 /// refused for a tool with an effect (invariant I6).
 pub const PROBE_OUTPUT: &str = "output";
 
+/// Stands as the probe in evidence that a person gave by answering a question. No plan
+/// and no tool can ask for it.
+pub const PROBE_PERSON: &str = "person";
+
 /// What to look at, and what it must look like.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -101,6 +105,33 @@ impl Expectation {
             return Err(Fault::new(Code::ExpectationTrivial, message).at("/schema"));
         }
         template::walk(&self.params, &mut |_, _| ())
+    }
+
+    /// May a model ask for this? Only for what a tool without an effect said itself, and
+    /// for files below the goal's own folder: a probe runs with the node's rights, and
+    /// one of kind `process` runs any program.
+    pub fn may_be_untrusted(&self) -> Result<(), Fault> {
+        let inside = |path: &str| {
+            let up = path.split('/').any(|part| part == "..");
+            !path.is_empty() && !path.starts_with('/') && !path.contains(':') && !up
+        };
+        let denied = match self.probe.as_str() {
+            PROBE_OUTPUT => return Ok(()),
+            "file" => match self.params.get("path").and_then(Value::as_str) {
+                Some(path) if inside(path) => return Ok(()),
+                _ => Fault::new(
+                    Code::PolicyDenied,
+                    "a model may look only at files below the goal's folder, by a plain path",
+                )
+                .at("/params/path"),
+            },
+            other => Fault::new(
+                Code::PolicyDenied,
+                format!("a model may not use probe {other}; it runs with the node's rights"),
+            )
+            .at("/probe"),
+        };
+        Err(denied)
     }
 
     /// Does any parameter come from the tool's own output?
@@ -201,6 +232,28 @@ mod tests {
         }
         let real = json!({"properties": {"row_count": {"const": 1}}, "required": ["row_count"]});
         expectation("sql", real).lint(true).unwrap();
+    }
+
+    #[test]
+    fn a_model_may_not_use_the_rights_of_the_node() {
+        let schema = json!({"required": ["rows"]});
+        for (probe, params, may) in [
+            ("output", json!({}), true),
+            ("file", json!({"path": "out/report.md"}), true),
+            ("file", json!({"path": "/etc/passwd"}), false),
+            ("file", json!({"path": "a/../../b"}), false),
+            ("file", json!({"path": "config:x"}), false),
+            ("file", json!({"path": {"$goal": "/p"}}), false),
+            ("process", json!({"command": ["id"]}), false),
+            ("http", json!({"url": "http://127.0.0.1"}), false),
+            ("sql", json!({"database": "x", "query": "select 1"}), false),
+        ] {
+            let mut e = expectation(probe, schema.clone());
+            e.params = params.clone();
+            let allowed = e.may_be_untrusted();
+            assert_eq!(allowed.is_ok(), may, "{probe} {params}");
+            assert!(may || allowed.unwrap_err().code == Code::PolicyDenied);
+        }
     }
 
     #[test]

@@ -116,6 +116,22 @@ pub fn size_bytes(value: &Value) -> usize {
     count.0
 }
 
+/// How deep `value` is nested; a value without parts has depth 1. Takes no stack, so
+/// that any value may be measured.
+pub fn depth(value: &Value) -> usize {
+    let mut deepest = 0;
+    let mut todo = vec![(value, 1)];
+    while let Some((value, level)) = todo.pop() {
+        deepest = deepest.max(level);
+        match value {
+            Value::Array(items) => todo.extend(items.iter().map(|v| (v, level + 1))),
+            Value::Object(map) => todo.extend(map.values().map(|v| (v, level + 1))),
+            _ => {}
+        }
+    }
+    deepest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +162,13 @@ mod tests {
             Digest::of_parts(&[b"ab", b"c"]),
             Digest::of_parts(&[b"a", b"bc"])
         );
+    }
+
+    #[test]
+    fn depth_counts_levels() {
+        assert_eq!(depth(&json!(1)), 1);
+        assert_eq!(depth(&json!([])), 1);
+        assert_eq!(depth(&json!({"a": [1, {"b": 2}]})), 4);
     }
 
     #[test]

@@ -291,14 +291,40 @@ impl Step {
             return found;
         };
         found.extend(self.args_violation(&tool.input));
+        found.extend(self.expectation_violations(cx, tool));
+        found
+    }
+
+    fn expectation_violations(
+        &self,
+        cx: &PlanContext<'_>,
+        tool: &crate::agent::CompiledTool,
+    ) -> Vec<Fault> {
+        let mut found = Vec::new();
         let has_effect = tool.def.effect.has_slot();
         for (i, e) in self.expect.iter().enumerate() {
-            if let Err(f) = e.lint(has_effect) {
+            let mut push = |f: Fault| {
                 let inner = f.at.clone().unwrap_or_default();
                 found.push(f.at(format!("/expect/{i}{inner}")));
+            };
+            if let Err(f) = e.lint(has_effect) {
+                push(f);
+            }
+            if !cx.trusted
+                && let Err(f) = e.may_be_untrusted()
+            {
+                push(f);
             }
         }
-        if has_effect && tool.def.probe.is_none() && self.expect.is_empty() {
+        let known = tool.def.probe.is_some();
+        if has_effect && !known && !cx.trusted {
+            let message = format!(
+                "{} changes the world and its registry entry has no probe: a model may not say \
+                 what proves it",
+                self.tool
+            );
+            found.push(Fault::new(Code::PolicyDenied, message).at("/tool"));
+        } else if has_effect && !known && self.expect.is_empty() {
             let message = format!(
                 "{} changes the world, so something must be expected of it",
                 self.tool

@@ -20,6 +20,13 @@ use std::collections::BTreeSet;
 /// Deepest nesting of a template.
 pub const DEPTH_MAX: usize = 32;
 
+/// Largest value that a template may become, bytes as JSON text: it has to fit into one
+/// message and one journal entry. A short template can name a long value many times.
+pub const RESOLVED_BYTES_MAX: usize = 512 * 1024;
+
+/// Deepest nesting of what a template may become; readers of messages stop at 128.
+pub const RESOLVED_DEPTH_MAX: usize = 96;
+
 /// One reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reference<'a> {
@@ -166,53 +173,101 @@ pub fn has_references(template: &Value) -> bool {
 
 /// Replaces every reference by its value.
 ///
-/// Fails with [`Code::ReferenceMissing`] when one is not there.
+/// Fails with [`Code::ReferenceMissing`] when one is not there, with
+/// [`Code::InputTooLarge`] when the whole would be larger than [`RESOLVED_BYTES_MAX`] or
+/// deeper than [`RESOLVED_DEPTH_MAX`]; no more than that is ever built.
 pub fn resolve(template: &Value, scope: &dyn Scope) -> Result<Value, Fault> {
-    resolve_at(template, scope, &mut String::new(), 0)
+    let mut resolving = Resolving {
+        scope,
+        at: String::new(),
+        bytes_left: RESOLVED_BYTES_MAX,
+    };
+    resolving.value(template, 0)
 }
 
-fn resolve_at(v: &Value, scope: &dyn Scope, at: &mut String, depth: usize) -> Result<Value, Fault> {
-    if depth > DEPTH_MAX {
-        return Err(invalid(at, "nested too deeply"));
-    }
-    let inner = |v: &Value, key: &str, at: &mut String| {
-        let len = at.len();
-        at.push('/');
-        at.push_str(&json::pointer_escape(key));
-        let done = resolve_at(v, scope, at, depth + 1);
-        at.truncate(len);
-        done
-    };
-    match v {
-        Value::Array(items) => {
-            let items = items.iter().enumerate();
-            let items: Result<_, _> = items.map(|(i, v)| inner(v, &i.to_string(), at)).collect();
-            Ok(Value::Array(items?))
+struct Resolving<'a> {
+    scope: &'a dyn Scope,
+    at: String,
+    bytes_left: usize,
+}
+
+impl Resolving<'_> {
+    fn value(&mut self, v: &Value, depth: usize) -> Result<Value, Fault> {
+        if depth > DEPTH_MAX {
+            return Err(invalid(&self.at, "nested too deeply"));
         }
-        Value::Object(map) => match classify(map, at)? {
-            Node::Reference(r) => scope.lookup(&r).ok_or_else(|| {
-                let message = format!("{} is not there", describe(&r));
-                Fault::new(Code::ReferenceMissing, message).at(at.as_str())
-            }),
-            Node::Concat(parts) => {
-                let mut text = String::new();
-                for (i, part) in parts.iter().enumerate() {
-                    match inner(part, &i.to_string(), at)? {
-                        Value::String(s) => text.push_str(&s),
-                        other => text.push_str(&json::canonical(&other)),
-                    }
-                }
-                Ok(Value::String(text))
-            }
-            Node::Plain => {
-                let fields = map.iter();
-                let fields: Result<_, Fault> = fields
-                    .map(|(k, v)| Ok((k.clone(), inner(v, k, at)?)))
+        match v {
+            Value::Array(items) => {
+                self.spend(2 + items.len())?;
+                let items = items.iter().enumerate();
+                let items: Result<_, _> = items
+                    .map(|(i, v)| self.inner(v, &i.to_string(), depth))
                     .collect();
-                Ok(Value::Object(fields?))
+                Ok(Value::Array(items?))
             }
-        },
-        other => Ok(other.clone()),
+            Value::Object(map) => match classify(map, &self.at)? {
+                Node::Reference(r) => self.reference(&r, depth),
+                Node::Concat(parts) => self.concat(parts, depth),
+                Node::Plain => {
+                    let mut fields = Map::new();
+                    for (k, v) in map {
+                        self.spend(k.len() + 4)?;
+                        fields.insert(k.clone(), self.inner(v, k, depth)?);
+                    }
+                    Ok(Value::Object(fields))
+                }
+            },
+            other => {
+                self.spend(json::size_bytes(other))?;
+                Ok(other.clone())
+            }
+        }
+    }
+
+    fn reference(&mut self, r: &Reference<'_>, depth: usize) -> Result<Value, Fault> {
+        let value = self.scope.lookup(r).ok_or_else(|| {
+            let message = format!("{} is not there", describe(r));
+            Fault::new(Code::ReferenceMissing, message).at(self.at.as_str())
+        })?;
+        self.spend(json::size_bytes(&value))?;
+        if depth + json::depth(&value) > RESOLVED_DEPTH_MAX {
+            let message = format!("nested deeper than {RESOLVED_DEPTH_MAX} levels");
+            return Err(Fault::new(Code::InputTooLarge, message).at(self.at.as_str()));
+        }
+        Ok(value)
+    }
+
+    fn concat(&mut self, parts: &[Value], depth: usize) -> Result<Value, Fault> {
+        let mut text = String::new();
+        for (i, part) in parts.iter().enumerate() {
+            match self.inner(part, &i.to_string(), depth)? {
+                Value::String(s) => text.push_str(&s),
+                other => text.push_str(&json::canonical(&other)),
+            }
+        }
+        Ok(Value::String(text))
+    }
+
+    fn inner(&mut self, v: &Value, key: &str, depth: usize) -> Result<Value, Fault> {
+        let len = self.at.len();
+        self.at.push('/');
+        self.at.push_str(&json::pointer_escape(key));
+        let done = self.value(v, depth + 1);
+        self.at.truncate(len);
+        done
+    }
+
+    fn spend(&mut self, bytes: usize) -> Result<(), Fault> {
+        match self.bytes_left.checked_sub(bytes) {
+            Some(left) => {
+                self.bytes_left = left;
+                Ok(())
+            }
+            None => {
+                let message = format!("becomes larger than {RESOLVED_BYTES_MAX} bytes");
+                Err(Fault::new(Code::InputTooLarge, message).at(self.at.as_str()))
+            }
+        }
     }
 }
 
@@ -281,6 +336,23 @@ mod tests {
             walk(&deep, &mut |_, _| ()).unwrap_err().code,
             Code::PlanInvalid
         );
+    }
+
+    #[test]
+    fn a_short_template_can_not_become_a_huge_value() {
+        let long = |_: &Reference<'_>| Some(json!("x".repeat(100_000)));
+        let few = json!([{"$goal": ""}, {"$goal": ""}]);
+        assert!(resolve(&few, &long).is_ok());
+        for many in [
+            json!(vec![json!({"$goal": ""}); 35_000]),
+            json!({"$concat": vec![json!({"$goal": ""}); 35_000]}),
+        ] {
+            let fault = resolve(&many, &long).unwrap_err();
+            assert_eq!(fault.code, Code::InputTooLarge);
+        }
+        let deep = |_: &Reference<'_>| Some((0..100).fold(json!(1), |v, _| json!([v])));
+        let fault = resolve(&json!({"$goal": ""}), &deep).unwrap_err();
+        assert_eq!(fault.code, Code::InputTooLarge);
     }
 
     #[test]

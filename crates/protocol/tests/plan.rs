@@ -40,6 +40,12 @@ fn first(value: Value) -> (Code, String) {
     (faults[0].code, faults[0].at.clone().unwrap_or_default())
 }
 
+/// The same of a plan that a person wrote.
+fn first_trusted(value: Value) -> (Code, String) {
+    let faults = check_with(&definition(json!({})), &value, true).unwrap_err();
+    (faults[0].code, faults[0].at.clone().unwrap_or_default())
+}
+
 fn get(id: &str) -> Value {
     json!({"id": id, "tool": "get", "args": {"path": "x"}})
 }
@@ -88,7 +94,7 @@ fn cycles_are_found_however_they_are_made() {
         json!([after("a", "c"), after("b", "a"), after("c", "b"), get("d")]),
     ] {
         assert_eq!(
-            first(of(steps.clone())),
+            first_trusted(of(steps.clone())),
             (Code::PlanInvalid, "/steps".into()),
             "{steps}"
         );
@@ -272,26 +278,31 @@ fn an_effect_needs_an_expectation_that_can_fail() {
     };
     let trivial = |at: &str| (Code::ExpectationTrivial, format!("/steps/0/expect{at}"));
     let real = json!({"properties": {"exists": {"const": true}}, "required": ["exists"]});
-    assert_eq!(first(mail(json!([]))), trivial(""));
+    assert_eq!(first_trusted(mail(json!([]))), trivial(""));
     assert_eq!(
-        first(mail(json!([{"probe": "file", "schema": true}]))),
+        first_trusted(mail(json!([{"probe": "file", "schema": true}]))),
         trivial("/0/schema")
     );
     assert_eq!(
-        first(mail(json!([{"probe": "output", "schema": real}]))),
+        first_trusted(mail(json!([{"probe": "output", "schema": real}]))),
         trivial("/0/probe")
     );
     assert_eq!(
-        first(mail(json!([{"probe": "guess", "schema": real}]))),
+        first_trusted(mail(json!([{"probe": "guess", "schema": real}]))),
         (Code::PlanInvalid, "/steps/0/expect/0/probe".into())
     );
     assert!(
         check_with(
             &definition(json!({})),
             &mail(json!([{"probe": "file", "schema": real}])),
-            false
+            true
         )
         .is_ok()
+    );
+    // A model may not say what proves an effect.
+    assert_eq!(
+        first(mail(json!([{"probe": "file", "params": {"path": "x"}, "schema": real}]))),
+        (Code::PolicyDenied, "/steps/0/tool".into())
     );
 }
 

@@ -11,8 +11,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 
-/// Largest snapshot in a prompt, bytes of JSON.
-pub const SNAPSHOT_BYTES_MAX: usize = 192 * 1024;
+/// Largest snapshot in a prompt, bytes of JSON: the largest goal
+/// ([`detent_protocol::GOAL_BYTES_MAX`]) and as much again for its amendments, the tools
+/// and the steps.
+pub const SNAPSHOT_BYTES_MAX: usize = 512 * 1024;
 
 /// Cuts `snapshot` to at most `bytes_max` bytes of JSON.
 ///

@@ -135,7 +135,7 @@ async fn the_prompt_is_bounded_holds_the_goal_and_says_what_was_wrong() {
     let server = ModelServer::start();
     let mut request = request();
     let s = &mut request.snapshot;
-    s.effective_input = json!({"product": format!("whole-{}-end", "w".repeat(20_000))});
+    s.input = json!({"product": format!("whole-{}-end", "w".repeat(20_000))});
     s.steps = (0..1000)
         .map(|i| step(i, json!("x".repeat(10_000))))
         .collect();
@@ -144,7 +144,7 @@ async fn the_prompt_is_bounded_holds_the_goal_and_says_what_was_wrong() {
         Fault::new(Code::ModelHallucination, told).at("/steps/0/tool"),
         Fault::new(Code::ToolFailed, "exit code 3"),
     ];
-    let goal = s.effective_input.to_string();
+    let goal = s.input.to_string();
     let provider = Openai::new("big", config(server.base_url(), "good:")).unwrap();
     provider.plan(&request).await.unwrap();
     let seen = server.requests().await;

@@ -63,12 +63,15 @@ const SEEN: [&str; 24] = [
     "crashes",
 ];
 
+/// Enough that the rarest kind of record is missing once in thousands of changes.
+const SEEDS: u64 = 120;
+
 #[test]
-fn sixty_seeds_break_no_invariant_and_leave_nothing_out() {
+fn many_seeds_break_no_invariant_and_leave_nothing_out() {
     let options = Options::default();
     let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
     let mut succeeded = 0;
-    for number in 0..60 {
+    for number in 0..SEEDS {
         let report = seed(number, &options);
         assert!(report.violations.is_empty(), "{}", complaint(&report));
         for (kind, records) in report.facts.kinds() {
@@ -81,7 +84,7 @@ fn sixty_seeds_break_no_invariant_and_leave_nothing_out() {
         assert!(seen.get(kind).is_some_and(|n| *n > 0), "{kind}: {seen:?}");
     }
     // Faults cost some goals their success, not most of them.
-    assert!(succeeded > 60 * options.goals / 2, "{succeeded}");
+    assert!(succeeded > SEEDS * options.goals / 2, "{succeeded}");
 }
 
 #[test]

@@ -12,8 +12,9 @@ use serde_json::Value;
 /// output travels inside records that nest it further.
 pub(crate) const OUTPUT_DEPTH_MAX: usize = 64;
 
-/// What the envelope around an output may take, bytes.
-const ENVELOPE_BYTES: usize = 4096;
+/// What goes with an output, bytes: the envelope of its message, and the other records
+/// of its transition, with which it has to fit into one journal entry.
+const COMPANY_BYTES: usize = 224 * 1024;
 
 impl Core {
     /// The outcome of a run, and what a seal may make of it.
@@ -97,7 +98,7 @@ pub(crate) fn fits(call: &Invocation, output: &Value) -> Result<(), Fault> {
     }
     // As msgpack a number can take three times what it takes as text: `0.5,` is nine
     // bytes. Only then is the true size worth its price.
-    let travel_max = MESSAGE_BYTES_MAX - ENVELOPE_BYTES;
+    let travel_max = MESSAGE_BYTES_MAX - COMPANY_BYTES;
     if bytes > travel_max / 4 {
         let bytes = to_msgpack(output)?.len();
         if bytes > travel_max {

@@ -24,7 +24,7 @@ pub(crate) struct Core {
     pub(crate) kinds: Kinds,
     pub(crate) env: SharedEnv,
     pub(crate) runs: Arc<Runs>,
-    pub(crate) sealed: SealedAttempts,
+    pub(crate) sealed: Arc<SealedAttempts>,
 }
 
 impl Core {

@@ -1,5 +1,6 @@
 //! What an executor is started with, and why it may not start.
 
+use crate::memory::ExecutorMemory;
 use detent_protocol::redact::Redactor;
 use detent_protocol::{Fault, NodeId};
 use std::path::PathBuf;
@@ -30,6 +31,8 @@ pub struct ExecutorOptions {
     pub sealed_attempts_max: usize,
     /// Masks secrets in outputs and faults.
     pub redactor: Redactor,
+    /// What earlier executors of this process remember; a fresh one for the first.
+    pub memory: ExecutorMemory,
 }
 
 impl ExecutorOptions {
@@ -53,6 +56,7 @@ impl ExecutorOptions {
             seals_max: 256,
             sealed_attempts_max: 16_384,
             redactor: Redactor::default(),
+            memory: ExecutorMemory::default(),
         }
     }
 

@@ -20,7 +20,8 @@ impl Core {
             step: ask.step.clone(),
             attempt: ask.attempt,
         };
-        self.sealed.insert(&attempt);
+        self.sealed
+            .insert(&attempt, self.options.sealed_attempts_max);
         if let Some(seal) = self.over_here(&attempt).await? {
             return Ok(AttemptSealed { seal });
         }

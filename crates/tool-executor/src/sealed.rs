@@ -6,8 +6,8 @@ use crate::ledger::Attempt;
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
+#[derive(Default)]
 pub(crate) struct SealedAttempts {
-    max: usize,
     held: Mutex<Held>,
 }
 
@@ -18,20 +18,14 @@ struct Held {
 }
 
 impl SealedAttempts {
-    pub(crate) fn new(max: usize) -> Self {
-        Self {
-            max,
-            held: Mutex::default(),
-        }
-    }
-
-    pub(crate) fn insert(&self, attempt: &Attempt) {
+    /// Remembers one; of more than `max` the oldest is forgotten.
+    pub(crate) fn insert(&self, attempt: &Attempt, max: usize) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if !held.set.insert(attempt.clone()) {
             return;
         }
         held.order.push_back(attempt.clone());
-        if held.order.len() > self.max
+        if held.order.len() > max
             && let Some(oldest) = held.order.pop_front()
         {
             held.set.remove(&oldest);
@@ -59,12 +53,12 @@ mod tests {
 
     #[test]
     fn the_oldest_is_forgotten_first_and_once_is_enough() {
-        let sealed = SealedAttempts::new(2);
+        let sealed = SealedAttempts::default();
         for n in [1, 2, 2, 2] {
-            sealed.insert(&attempt(n));
+            sealed.insert(&attempt(n), 2);
         }
         assert!(sealed.contains(&attempt(1)) && sealed.contains(&attempt(2)));
-        sealed.insert(&attempt(3));
+        sealed.insert(&attempt(3), 2);
         assert!(!sealed.contains(&attempt(1)));
         assert!(sealed.contains(&attempt(2)) && sealed.contains(&attempt(3)));
     }

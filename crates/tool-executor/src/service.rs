@@ -5,8 +5,7 @@ use crate::kind::ToolKind;
 use crate::ledger::Ledger;
 use crate::options::{ExecutorError, ExecutorOptions};
 use crate::registry::{Registry, ToolHealth};
-use crate::runs::{KillWhy, Runs};
-use crate::sealed::SealedAttempts;
+use crate::runs::KillWhy;
 use async_trait::async_trait;
 use bytes::Bytes;
 use detent_bus::env::SharedEnv;
@@ -47,7 +46,7 @@ impl ToolExecutor {
                     fault,
                 })?;
         }
-        let sealed = SealedAttempts::new(options.sealed_attempts_max);
+        let memory = options.memory.clone();
         let core = Arc::new(Core {
             options,
             bus,
@@ -55,8 +54,8 @@ impl ToolExecutor {
             registry,
             kinds,
             env,
-            runs: Arc::new(Runs::default()),
-            sealed,
+            runs: memory.runs,
+            sealed: memory.sealed,
         });
         let args = Arc::clone(&core);
         let spawned = match supervisor {

@@ -13,11 +13,11 @@
 use super::keys;
 use super::storage::{CommitError, Storage, blocking, fault, nonsense};
 use crate::failpoint;
-use crate::{Append, AppendError, GoalKey, Journal, Stored};
+use crate::{Append, AppendError, ENTRY_BYTES_MAX, GoalKey, Journal, Stored};
 use async_trait::async_trait;
 use bytes::Bytes;
 use detent_protocol::{Code, Fault, GoalId, TenantId};
-use detent_store::{Scan, Table, Txn, VALUE_BYTES_MAX};
+use detent_store::{Scan, Table, Txn};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -43,9 +43,9 @@ impl LocalJournal {
 #[async_trait]
 impl Journal for LocalJournal {
     async fn append(&self, append: Append) -> Result<u64, AppendError> {
-        if append.entry.len() > VALUE_BYTES_MAX {
+        if append.entry.len() > ENTRY_BYTES_MAX {
             let bytes = append.entry.len();
-            let text = format!("an entry of {bytes} bytes; the journal takes {VALUE_BYTES_MAX}");
+            let text = format!("an entry of {bytes} bytes; the journal takes {ENTRY_BYTES_MAX}");
             return Err(AppendError::Refused(Fault::new(Code::InputTooLarge, text)));
         }
         // A fence that no head can equal: the last sequence there is has no successor.

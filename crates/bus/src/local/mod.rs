@@ -22,7 +22,7 @@ mod storage;
 mod subscription;
 
 use crate::Bus;
-use detent_protocol::{Code, Fault};
+use detent_protocol::{Code, Fault, MESSAGE_BYTES_MAX};
 use detent_store::Store;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ pub struct LocalOptions {
     /// Folder of the bodies; made if it is missing. Belongs to this bus alone: whoever
     /// has the store has it too.
     pub blobs_dir: PathBuf,
-    /// Largest request, answer or event, bytes. Larger than
-    /// [`detent_protocol::MESSAGE_BYTES_MAX`], because nothing crosses a network.
+    /// Largest request, answer or event, bytes. As on a network if not changed, so that
+    /// nothing works here that fails there.
     pub message_bytes_max: usize,
     /// Services at the same time; one more is [`crate::BusError::Busy`].
     pub services_max: usize,
@@ -53,13 +53,13 @@ pub struct LocalOptions {
 }
 
 impl LocalOptions {
-    /// 4 MiB a message, 4,096 services, 65,536 subscriptions of 16 MiB, 65,536 leases, 8
+    /// 1 MiB a message ([`MESSAGE_BYTES_MAX`]), 4,096 services, 65,536 subscriptions of 16 MiB, 65,536 leases, 8
     /// bodies at once.
     pub fn new(store: Store, blobs_dir: impl Into<PathBuf>) -> Self {
         Self {
             store,
             blobs_dir: blobs_dir.into(),
-            message_bytes_max: 4 << 20,
+            message_bytes_max: MESSAGE_BYTES_MAX,
             services_max: 4096,
             subscriptions_max: 65_536,
             subscription_bytes_max: 16 << 20,

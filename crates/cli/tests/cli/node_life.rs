@@ -161,7 +161,7 @@ fn every_metric_is_documented_and_counts() {
         "detent_goals_ended_total{what=\"succeeded\"} 1",
         "detent_goals_in_flight 0",
         "detent_goal_seconds_count 1",
-        "detent_invariant_violations_total 0",
+        "detent_invariant_violations_total{invariant=\"unnamed\"} 0",
         "detent_ready 1",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");

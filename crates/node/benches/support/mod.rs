@@ -1,6 +1,7 @@
 //! What the workloads share: a node in a fresh folder, lanes, figures.
 
 pub(crate) mod crash;
+pub(crate) mod floor;
 pub(crate) mod held;
 pub(crate) mod report;
 

@@ -53,6 +53,11 @@ impl Figures {
         self
     }
 
+    /// Goals a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.goals as f64 / self.took.as_secs_f64()
+    }
+
     fn quantile_ms(&self, q: f64) -> f64 {
         let at = (self.latencies.len() as f64 * q) as usize;
         let at = at.min(self.latencies.len().saturating_sub(1));

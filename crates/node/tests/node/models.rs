@@ -2,6 +2,8 @@
 //! the code of that, no tool outside a sound plan runs, and nothing counts as done that
 //! was not. The endpoint is a real HTTP server.
 
+mod attacks;
+
 use super::support::{Bed, code, result, show, submit};
 use detent_node::Node;
 use detent_protocol::result::GoalResult;

@@ -4,7 +4,7 @@ use super::{IsLook, Turn};
 use crate::command::Command;
 use crate::state::{Status, StepState};
 use detent_protocol::expect::Evidence;
-use detent_protocol::json::Digest;
+use detent_protocol::json::{self, Digest};
 use detent_protocol::messages::SealGoal;
 use detent_protocol::record::{Body, CloseWhy, SealWhy, StepEnd};
 use detent_protocol::result::{GoalResult, Receipt, StepEvidence, StepReport, StepState as Stands};
@@ -35,6 +35,18 @@ impl Turn<'_> {
                 _ => self.put_aside(&id),
             }
         }
+    }
+
+    /// What was decided is too large for the journal, so it did not happen. The goal
+    /// ends, by a record that is small.
+    pub(super) fn on_append_refused(&mut self, fault: &Fault) {
+        if self.state.closing.is_none() {
+            self.close(CloseWhy::Failed {
+                fault: fault.clone(),
+            });
+        }
+        // The answers of what runs may be what is too large: none is waited for.
+        self.seal_running(SealWhy::Closing);
     }
 
     pub(super) fn seal_running(&mut self, why: SealWhy) {
@@ -148,7 +160,14 @@ impl Turn<'_> {
 
     fn reports(&self) -> Vec<StepReport> {
         let steps = self.state.steps_in_order();
-        steps.into_iter().map(report).collect()
+        let mut reports: Vec<_> = steps.into_iter().map(report).collect();
+        let faults = |r: &StepReport| r.fault.as_ref().map_or(0, |f| f.message.len());
+        if reports.iter().map(faults).sum::<usize>() > DETAILS_BYTES_MAX {
+            for fault in reports.iter_mut().filter_map(|r| r.fault.as_mut()) {
+                fault.message = cut(&fault.message, DETAIL_CHARS);
+            }
+        }
+        reports
     }
 
     /// Every step of the plan has ended well: builds the result and checks it.
@@ -164,10 +183,12 @@ impl Turn<'_> {
             Ok(data) => {
                 let steps = self.state.steps_in_order().into_iter();
                 let done: Vec<_> = steps.filter(|s| s.status == Status::Done).collect();
+                let stale = done.iter().any(|s| s.stale);
+                let evidence = bounded(done.iter().map(|s| evidence(s)).collect());
                 let result = GoalResult::Succeeded {
                     data,
-                    evidence: done.iter().map(|s| evidence(s)).collect(),
-                    stale: done.iter().any(|s| s.stale),
+                    evidence,
+                    stale,
                 };
                 self.say(Body::Ended { result });
             }
@@ -222,6 +243,33 @@ fn report(s: &StepState) -> StepReport {
         attempts: s.attempts,
         fault,
     }
+}
+
+/// Most bytes of evidence, and of step reports, in a result, as JSON text. What was seen
+/// stands in the journal whole.
+const DETAILS_BYTES_MAX: usize = 192 * 1024;
+
+/// The evidence, without what was seen where it would be too much.
+fn bounded(mut all: Vec<StepEvidence>) -> Vec<StepEvidence> {
+    let bytes: usize = all
+        .iter()
+        .flat_map(|s| &s.seen)
+        .map(|e| json::size_bytes(&e.seen) + e.what.len())
+        .sum();
+    if bytes > DETAILS_BYTES_MAX {
+        for seen in all.iter_mut().flat_map(|s| &mut s.seen) {
+            seen.seen = json!({"cut_bytes": json::size_bytes(&seen.seen)});
+            seen.what = cut(&seen.what, DETAIL_CHARS);
+        }
+    }
+    all
+}
+
+/// Characters that are left of a text where all together are too many.
+const DETAIL_CHARS: usize = 100;
+
+fn cut(text: &str, chars: usize) -> String {
+    text.chars().take(chars).collect()
 }
 
 /// Evidence of a step that ended well: what probes saw, or, for a tool without an

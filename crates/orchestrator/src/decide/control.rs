@@ -4,10 +4,11 @@
 use super::{IsLook, Turn};
 use crate::state::Status;
 use detent_protocol::goal::merge_patch;
+use detent_protocol::json;
 use detent_protocol::record::{
     Body, CHOICE_ABSENT, CHOICE_FAIL, CHOICE_HAPPENED, CloseWhy, PlanWhy, SealWhy, WaitWhy,
 };
-use detent_protocol::{Code, Fault, GoalId, NodeId, QuestionId, StepId};
+use detent_protocol::{Code, Fault, GOAL_BYTES_MAX, GoalId, NodeId, QuestionId, StepId};
 use serde_json::Value;
 
 impl Turn<'_> {
@@ -91,6 +92,10 @@ impl Turn<'_> {
         }
         let mut input = self.state.effective.as_ref().clone();
         merge_patch(&mut input, patch);
+        if json::size_bytes(&input) > GOAL_BYTES_MAX {
+            let message = format!("with it the input is over {GOAL_BYTES_MAX} bytes");
+            return self.refuse(Fault::new(Code::InputTooLarge, message).at("/patch"));
+        }
         let contract = self.cx.definition.input();
         if let Err(fault) = contract.check_as(Code::InputInvalid, &input) {
             return self.refuse(fault);
@@ -132,6 +137,10 @@ impl Turn<'_> {
     }
 
     pub(super) fn on_pause(&mut self, by: &str) {
+        if self.state.pauses >= PAUSES_MAX {
+            let message = format!("a goal can be paused {PAUSES_MAX} times");
+            return self.refuse(Fault::new(Code::InputTooLarge, message).at("/verb"));
+        }
         if self.state.paused.is_none() {
             self.say(Body::Paused { by: by.to_owned() });
         }
@@ -174,6 +183,8 @@ impl Turn<'_> {
 
 /// Amendments that a goal takes.
 pub(crate) const AMENDMENTS_MAX: usize = 64;
+/// How often a goal can be paused: each time is kept in its journal.
+pub(crate) const PAUSES_MAX: u32 = 64;
 
 /// Id of the question about an attempt: the same on every node that asks it.
 pub(super) fn question_id(goal: &GoalId, step: &StepId, attempt: u32, n: u64) -> QuestionId {

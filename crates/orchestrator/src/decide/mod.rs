@@ -224,6 +224,7 @@ impl Turn<'_> {
             Event::Pause { by } => self.on_pause(by),
             Event::Resume { by } => self.on_resume(by),
             Event::OwnerChanged { node } => self.on_owner_changed(node),
+            Event::AppendRefused { fault } => self.on_append_refused(fault),
             Event::GoalSealed {
                 confirmed,
                 unconfirmed,

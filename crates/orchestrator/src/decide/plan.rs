@@ -176,9 +176,12 @@ impl Turn<'_> {
                 self.refuse_plan(revision, faults, used, fixed);
             }
             Code::ModelUnavailable if self.state.plan_waits < WAITS_MAX => {
-                let used = Amount {
-                    plan_calls: 1,
-                    ..Amount::default()
+                // A planner that says when to come back did not run. Of any other it is
+                // not known: a call that timed out may be billed.
+                let used = if fault.retry_after_ms.is_some() {
+                    Amount { tokens: 0, ..used }
+                } else {
+                    used
                 };
                 let wait = fault
                     .retry_after_ms

@@ -31,7 +31,7 @@ impl Turn<'_> {
             description: agent.description.clone(),
             input: self.state.input.as_ref().clone(),
             amendments: self.state.amendments.clone(),
-            effective_input: self.state.effective.as_ref().clone(),
+            effective_input: self.effective_input(model),
             result_schema: if model {
                 agent.result_schema.clone()
             } else {
@@ -44,6 +44,15 @@ impl Turn<'_> {
             budget_left: limits.minus(budget.committed),
             pruned,
         }
+    }
+
+    /// The input with its amendments. For a model without any it is null, which means
+    /// "the same as `input`": a large goal is not sent twice. A playbook always gets it.
+    fn effective_input(&self, model: bool) -> Value {
+        if model && self.state.amendments.is_empty() {
+            return Value::Null;
+        }
+        self.state.effective.as_ref().clone()
     }
 
     fn tool_views(&self) -> Vec<ToolView> {
@@ -108,5 +117,73 @@ pub(crate) fn view(s: &StepState, output: Value) -> StepView {
         state: state.to_owned(),
         output,
         fault,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::Context;
+    use crate::state::GoalState;
+    use detent_protocol::agent::{Compiled, Definition};
+    use detent_protocol::goal::Amendment;
+    use detent_protocol::{AgentName, GoalId, NodeId, TenantId};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    fn definition() -> Compiled {
+        let agent = json!({"name": "shop", "tools": [], "reasoners": ["big", "playbook"],
+            "input_schema": true, "result_schema": true});
+        let agent = serde_json::from_value(agent).unwrap();
+        let tools = BTreeMap::new();
+        Compiled::compile(Definition { agent, tools }).unwrap()
+    }
+
+    /// What `provider` sees of a goal for tea, amended with each of `patches`.
+    fn seen(provider: &str, patches: &[Value]) -> Snapshot {
+        let tenant = TenantId::default();
+        let goal = GoalId::from_key(&tenant, &AgentName::new("shop").unwrap(), "k");
+        let mut state = GoalState::new(tenant, goal);
+        let mut now = json!({"product": "tea"});
+        state.input = Arc::new(now.clone());
+        for patch in patches {
+            detent_protocol::goal::merge_patch(&mut now, patch);
+            let by = "ann".to_owned();
+            let patch = patch.clone();
+            state.amendments.push(Amendment { patch, by });
+        }
+        state.effective = Arc::new(now);
+        let cx = Context {
+            definition: &definition(),
+            node: &NodeId::new("n").unwrap(),
+            epoch: 1,
+            now_ms: 0,
+            bug: None,
+        };
+        let turn = Turn {
+            cx: &cx,
+            cause: "test",
+            state,
+            records: Vec::new(),
+            commands: Vec::new(),
+            refused: None,
+        };
+        turn.snapshot(provider)
+    }
+
+    #[test]
+    fn a_model_sees_a_goal_once_and_a_playbook_what_is_wanted_now() {
+        let (tea, coffee) = (json!({"product": "tea"}), json!({"product": "coffee"}));
+        for (provider, patches, effective) in [
+            ("big", vec![], Value::Null),
+            ("big", vec![coffee.clone()], coffee.clone()),
+            ("playbook", vec![], tea.clone()),
+            ("playbook", vec![coffee.clone()], coffee),
+        ] {
+            let seen = seen(provider, &patches);
+            assert_eq!(seen.input, tea, "{provider}");
+            assert_eq!(seen.amendments.len(), patches.len(), "{provider}");
+            assert_eq!(seen.effective_input, effective, "{provider} {patches:?}");
+        }
     }
 }

@@ -54,7 +54,7 @@ async fn plan(shared: &Shared, provider: &str, request: &PlanRequest) -> Event {
     let revision = request.revision;
     let wait = Duration::from_millis(shared.options.plan_timeout_ms);
     let subject = subject::reason(provider);
-    let answer = call::<_, PlanAnswer>(&*shared.bus.messages, &subject, request, wait).await;
+    let answer = ask_for_plan(shared, &subject, request, wait).await;
     match answer {
         Ok(answer) => Event::PlanReceived { revision, answer },
         Err(fault) if fault.code == Code::NodeUnreachable => Event::PlanFailed {
@@ -63,6 +63,30 @@ async fn plan(shared: &Shared, provider: &str, request: &PlanRequest) -> Event {
         },
         Err(fault) => Event::PlanFailed { revision, fault },
     }
+}
+
+async fn ask_for_plan(
+    shared: &Shared,
+    subject: &str,
+    request: &PlanRequest,
+    wait: Duration,
+) -> Result<PlanAnswer, Fault> {
+    let payload = seal(request)?;
+    let sent = payload.len();
+    match shared.bus.messages.request(subject, payload, wait).await {
+        Ok(answer) => read_reply(&answer),
+        Err(e) if is_refusal_of(&e, sent) => Err(Fault::new(Code::InputTooLarge, e.to_string())),
+        Err(e @ BusError::TooLarge { .. }) => {
+            Err(Fault::new(Code::ModelMalformed, format!("the answer: {e}")))
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// A bus says "too large" of a request, which then was not sent, and of an answer. Only
+/// the size tells which.
+fn is_refusal_of(error: &BusError, sent: usize) -> bool {
+    matches!(error, BusError::TooLarge { bytes, max } if *bytes == sent && sent > *max)
 }
 
 async fn tool(shared: &Shared, call: &ToolCall, timeout_ms: u64) -> Event {
@@ -78,6 +102,7 @@ async fn tool(shared: &Shared, call: &ToolCall, timeout_ms: u64) -> Event {
         Ok(payload) => payload,
         Err(fault) => return not_started(step, fault),
     };
+    let sent = payload.len();
     let wait = call.start_within_ms + timeout_ms + CALL_MARGIN_MS;
     let wait = Duration::from_millis(wait);
     let subject = subject::tool(&call.tool);
@@ -85,10 +110,14 @@ async fn tool(shared: &Shared, call: &ToolCall, timeout_ms: u64) -> Event {
     let answer = match answer {
         Ok(answer) => answer,
         // The bus says that nobody has it. All else may have arrived.
-        Err(e @ (BusError::NoResponders(_) | BusError::Busy(_) | BusError::TooLarge { .. })) => {
+        Err(e @ (BusError::NoResponders(_) | BusError::Busy(_))) => {
             return not_started(step, Fault::new(Code::ToolUnavailable, e.to_string()));
         }
-        Err(BusError::Timeout { .. } | BusError::Closed) => {
+        Err(e) if is_refusal_of(&e, sent) => {
+            return not_started(step, Fault::new(Code::InputTooLarge, e.to_string()));
+        }
+        // An answer that is too large comes from a tool that ran.
+        Err(BusError::Timeout { .. } | BusError::Closed | BusError::TooLarge { .. }) => {
             return Event::ToolSilent { step, attempt };
         }
     };

@@ -1,6 +1,6 @@
 //! The actor of one goal: its only writer.
 
-use super::append::{Appended, append};
+use super::append::{Appended, append, legible};
 use super::carry::carry;
 use super::intake::RETRY_AFTER_MS;
 use super::{Active, CallOut, Shared, Transition, kinds, load, reason};
@@ -241,12 +241,14 @@ impl Working {
             at_error_ms: self.shared.env.clock_error_ms(),
             records: decision.records,
         };
-        let (bytes, hash) = match entry.encode(&self.hash) {
+        let encoded = entry.encode(&self.hash);
+        let encoded = encoded.and_then(|(bytes, hash)| legible(&bytes).map(|()| (bytes, hash)));
+        let (bytes, hash) = match encoded {
             Ok(encoded) => encoded,
             Err(fault) => {
-                let text = format!("goal {}: {fault}", self.key.goal);
+                let text = format!("goal {}: {}: {fault}", self.key.goal, event.name());
                 self.shared.hooks.alert("invariant", &text);
-                return Some(fault);
+                return self.not_written(me, event, fault).await;
             }
         };
         let turn = began.elapsed();
@@ -261,6 +263,7 @@ impl Working {
                 let fault = Fault::new(Code::OwnerFenced, Code::OwnerFenced.what());
                 return Some(fault.retry_after_ms(RETRY_AFTER_MS));
             }
+            Appended::Refused(fault) => return self.not_written(me, event, fault).await,
         }
         self.hash = hash;
         self.goal = decision.next;
@@ -271,6 +274,31 @@ impl Working {
         };
         self.after_turn(me, commands);
         None
+    }
+
+    /// What was decided can't be in the journal, now or later, so it never happened. The
+    /// goal must not wait for it for ever: it is closed for that reason. Gives the reason.
+    async fn not_written(
+        &mut self,
+        me: &ActorRef<GoalMsg>,
+        event: &Event,
+        fault: Fault,
+    ) -> Option<Fault> {
+        if matches!(event, Event::AppendRefused { .. }) {
+            // Not even that: an operator has to look. The next scan takes it up again.
+            let text = format!("goal {}: it can't be closed: {fault}", self.key.goal);
+            self.shared.hooks.alert("journal", &text);
+            self.shared.unregister(&self.key, &me.get_cell());
+            me.stop(None);
+            return Some(fault);
+        }
+        tracing::error!(goal = %self.key.goal, event = event.name(), %fault, "can't be journaled");
+        let refused = Event::AppendRefused {
+            fault: fault.clone(),
+        };
+        // Boxed: a turn that commits ends up here again, once.
+        Box::pin(self.turn(me, &refused, Instant::now())).await;
+        Some(fault)
     }
 
     fn after_turn(&mut self, me: &ActorRef<GoalMsg>, commands: Vec<Command>) {

@@ -1,8 +1,8 @@
 //! Intake: goals are checked, journaled, and only then answered with "accepted".
 
-use super::append::{Appended, append_once};
+use super::append::{Appended, append_once, legible};
 use super::goal::{GoalMsg, Start};
-use super::{Shared, load};
+use super::{Shared, check, load};
 use crate::decide::{Bug, Context, decide};
 use crate::event::{Event, NewGoal};
 use crate::state::GoalState;
@@ -13,7 +13,7 @@ use detent_protocol::agent::Compiled;
 use detent_protocol::envelope::{Message, expect, expect_json, reply};
 use detent_protocol::goal::{Accepted, Submit};
 use detent_protocol::journal::{Entry, GENESIS};
-use detent_protocol::messages::{Control, Controlled, Query, Verb};
+use detent_protocol::messages::{Answer, Control, Controlled, Query};
 use detent_protocol::{Code, Fault, GOAL_BYTES_MAX, GoalId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,18 +35,15 @@ pub(crate) struct Desk {
 
 #[async_trait]
 impl Handler for Desk {
-    async fn handle(&self, _subject: &str, payload: Bytes) -> Bytes {
+    async fn handle(&self, subject: &str, payload: Bytes) -> Bytes {
         match self.kind {
             Kind::Submit => {
-                let result = submit(&self.shared, &payload).await;
+                let result = submit(&self.shared, subject, &payload).await;
                 self.shared.hooks.intake(result.as_ref().map(|_| ()));
                 reply(result)
             }
-            Kind::Control => reply(control(&self.shared, &payload).await),
-            Kind::Query => match read::<Query>(&payload) {
-                Ok(query) => reply(super::query::answer(&self.shared, &query).await),
-                Err(fault) => reply(Err::<(), _>(fault)),
-            },
+            Kind::Control => reply(control(&self.shared, subject, &payload).await),
+            Kind::Query => reply(query(&self.shared, subject, &payload).await),
         }
     }
 }
@@ -60,12 +57,18 @@ fn read<T: Message>(payload: &Bytes) -> Result<T, Fault> {
     expect(payload)
 }
 
+async fn query(shared: &Arc<Shared>, subject: &str, payload: &Bytes) -> Result<Answer, Fault> {
+    let query: Query = read(payload)?;
+    check::addressed(subject, &query.tenant, None)?;
+    super::query::answer(shared, &query).await
+}
+
 /// When to come back if the node is full, milliseconds.
 pub(crate) const RETRY_AFTER_MS: u64 = 1_000;
 /// How far a publisher's clock may be ahead, milliseconds.
 const AHEAD_MS_MAX: u64 = 600_000;
 
-async fn submit(shared: &Arc<Shared>, payload: &Bytes) -> Result<Accepted, Fault> {
+async fn submit(shared: &Arc<Shared>, subject: &str, payload: &Bytes) -> Result<Accepted, Fault> {
     if payload.len() > GOAL_BYTES_MAX {
         let message = format!(
             "{} bytes; a goal has at most {GOAL_BYTES_MAX}",
@@ -74,7 +77,10 @@ async fn submit(shared: &Arc<Shared>, payload: &Bytes) -> Result<Accepted, Fault
         return Err(Fault::new(Code::InputTooLarge, message).at("/"));
     }
     let submit: Submit = read(payload)?;
+    let agent = Some((submit.agent.as_str(), "/agent"));
+    check::addressed(subject, &submit.tenant, agent)?;
     submit.lint()?;
+    check::submission(shared, &submit)?;
     let Some(definition) = shared.definitions.of_agent(&submit.agent).cloned() else {
         let known: Vec<_> = shared
             .definitions
@@ -89,7 +95,6 @@ async fn submit(shared: &Arc<Shared>, payload: &Bytes) -> Result<Accepted, Fault
         .input()
         .check_as(Code::InputInvalid, &submit.input)
         .map_err(inside_input)?;
-    refuse_secret(shared, &submit.input, "/input")?;
     let key = GoalKey {
         tenant: submit.tenant.clone(),
         goal: submit.keyed_id().unwrap_or_else(|| new_id(shared)),
@@ -105,17 +110,6 @@ async fn submit(shared: &Arc<Shared>, payload: &Bytes) -> Result<Accepted, Fault
         return Err(fault.retry_after_ms(RETRY_AFTER_MS));
     }
     take(shared, key, submit, definition).await
-}
-
-/// What is said is kept in the journal, so it may hold no secret (I12). Masking it in
-/// silence would give the tool something else than was sent.
-fn refuse_secret(shared: &Shared, value: &serde_json::Value, at: &str) -> Result<(), Fault> {
-    let Some(place) = shared.options.redactor.find(value) else {
-        return Ok(());
-    };
-    let message =
-        "this looks like a secret, and goals are kept; give tools their secrets by `env_from`";
-    Err(Fault::new(Code::InputInvalid, message).at(format!("{at}{place}")))
 }
 
 fn inside_input(fault: Fault) -> Fault {
@@ -233,6 +227,7 @@ async fn take(
         records: decision.records,
     };
     let (bytes, hash) = entry.encode(&GENESIS)?;
+    legible(&bytes)?;
     if shared.options.bug == Some(Bug::AckEarly) {
         let shared = shared.clone();
         tokio::spawn(async move {
@@ -250,12 +245,8 @@ async fn take(
             let unclear = || Fault::new(Code::JournalUnknown, "not in the journal yet");
             return known.ok_or_else(|| unclear().retry_after_ms(RETRY_AFTER_MS));
         }
-        Err(fault) => {
-            if matches!(fault.code, Code::JournalStorage | Code::JournalCorrupt) {
-                shared.hooks.storage_failed(&fault);
-            }
-            return Err(fault.retry_after_ms(RETRY_AFTER_MS));
-        }
+        Ok(Appended::Refused(fault)) => return Err(fault),
+        Err(fault) => return Err(fault.retry_after_ms(RETRY_AFTER_MS)),
     };
     let start = Start::New {
         state: Box::new(decision.next),
@@ -274,13 +265,15 @@ async fn take(
 /// How long a control message may wait for its turn.
 const CONTROL_WAIT: Duration = Duration::from_secs(20);
 
-async fn control(shared: &Arc<Shared>, payload: &Bytes) -> Result<Controlled, Fault> {
+async fn control(
+    shared: &Arc<Shared>,
+    subject: &str,
+    payload: &Bytes,
+) -> Result<Controlled, Fault> {
     let mut control: Control = read(payload)?;
-    match &mut control.verb {
-        Verb::Amend { patch } => refuse_secret(shared, patch, "/patch")?,
-        Verb::Cancel { reason } => *reason = shared.options.redactor.text(reason),
-        _ => {}
-    }
+    let goal = control.goal.to_string();
+    check::addressed(subject, &control.tenant, Some((&goal, "/goal")))?;
+    check::control(shared, &mut control)?;
     let key = GoalKey {
         tenant: control.tenant,
         goal: control.goal,

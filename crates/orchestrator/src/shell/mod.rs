@@ -8,6 +8,7 @@
 
 mod append;
 mod carry;
+mod check;
 mod definitions;
 mod goal;
 mod intake;

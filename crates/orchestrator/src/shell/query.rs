@@ -4,6 +4,7 @@ use super::{Shared, load};
 use crate::state::GoalState;
 use crate::view::fold_with_events;
 use detent_bus::{GoalKey, Journal};
+use detent_protocol::envelope::to_msgpack;
 use detent_protocol::journal::{Entry, GENESIS};
 use detent_protocol::messages::{Answer, Ask, GoalEvent, Query};
 use detent_protocol::{Code, Fault};
@@ -11,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Most bytes of an exported page, and about as many of events.
+/// Most bytes of a page of entries or of events, as they travel; one that is larger
+/// comes alone, and fits into a message because an entry does.
 const PAGE_BYTES: usize = 512 * 1024;
 /// Most events of one answer.
 const EVENTS_MAX: usize = 512;
@@ -175,7 +177,7 @@ async fn read_events(
 ) -> Result<(Vec<GoalEvent>, bool), Fault> {
     let mut state = GoalState::new(key.tenant.clone(), key.goal);
     let (mut seq, mut hash) = (0, GENESIS);
-    let mut events = Vec::new();
+    let (mut events, mut bytes) = (Vec::new(), 0);
     loop {
         let page = journal.read(key, seq, PAGE_BYTES).await?;
         if page.is_empty() {
@@ -185,9 +187,12 @@ async fn read_events(
             let (entry, next) = Entry::decode(&stored.entry, &hash)?;
             (seq, hash) = (stored.seq, next);
             let new = fold_with_events(&mut state, &entry);
-            events.extend(new.into_iter().filter(|e| e.n >= from));
-            if events.len() >= EVENTS_MAX {
-                return Ok((events, false));
+            for event in new.into_iter().filter(|e| e.n >= from) {
+                bytes += to_msgpack(&event)?.len();
+                if !events.is_empty() && (bytes > PAGE_BYTES || events.len() >= EVENTS_MAX) {
+                    return Ok((events, false));
+                }
+                events.push(event);
             }
         }
     }

@@ -142,8 +142,10 @@ impl GoalState {
                 Some(())
             }
             Body::Answered {
-                question, choice, ..
-            } => self.apply_answered(at_ms, question, choice.as_deref()),
+                question,
+                choice,
+                by,
+            } => self.apply_answered(at_ms, question, choice.as_deref(), by),
             Body::Amended { patch, by } => {
                 let effective = Arc::make_mut(&mut self.effective);
                 merge_patch(effective, patch);
@@ -157,6 +159,7 @@ impl GoalState {
             }
             Body::Paused { by } => {
                 self.paused = Some(by.clone());
+                self.pauses += 1;
                 Some(())
             }
             Body::Resumed { .. } => {

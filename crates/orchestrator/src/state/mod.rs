@@ -276,6 +276,8 @@ pub struct GoalState {
     pub halt: Option<Halt>,
     /// Paused by.
     pub paused: Option<String>,
+    /// How often it was paused.
+    pub pauses: u32,
     /// Open questions.
     pub questions: BTreeMap<QuestionId, Question>,
     /// It is being closed.
@@ -322,6 +324,7 @@ impl GoalState {
             signatures: BTreeMap::new(),
             halt: None,
             paused: None,
+            pauses: 0,
             questions: BTreeMap::new(),
             closing: None,
             sealed: None,

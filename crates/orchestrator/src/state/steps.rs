@@ -1,10 +1,13 @@
 //! Folding records into the steps of a goal and into what is known of their effects.
 
 use super::{EffectState, GoalState, Halt, Presence, Status, StepState, signature};
-use detent_protocol::expect::Verdict;
+use detent_protocol::expect::{Evidence, PROBE_PERSON, Verdict};
 use detent_protocol::json::Digest;
-use detent_protocol::record::{Body, CHOICE_ABSENT, Seal, SealWhy, StepEnd, ToolOutcome};
+use detent_protocol::record::{
+    Body, CHOICE_ABSENT, CHOICE_HAPPENED, Seal, SealWhy, StepEnd, ToolOutcome,
+};
 use detent_protocol::{Code, Fault, QuestionId, StepId};
+use serde_json::Value;
 use std::sync::Arc;
 impl GoalState {
     /// A step that has not ended, for a change of its status at `at_ms`.
@@ -256,10 +259,21 @@ impl GoalState {
         at_ms: u64,
         question: &QuestionId,
         choice: Option<&str>,
+        by: &str,
     ) -> Option<()> {
         let question = self.questions.remove(question)?;
         let s = self.open_step(at_ms, &question.step)?;
         s.status = Status::Between;
+        if choice == Some(CHOICE_HAPPENED) {
+            // The word of a person is the evidence now, not what a probe did not see.
+            s.evidence = vec![Evidence {
+                probe: PROBE_PERSON.to_owned(),
+                what: format!("{by} answered question {}: it happened", question.id),
+                at_ms,
+                digest: question.digest,
+                seen: Value::Null,
+            }];
+        }
         if choice == Some(CHOICE_ABSENT) {
             s.effect_open = false;
             s.open_before = false;

@@ -197,9 +197,9 @@ fn what_a_model_can_not_talk_itself_into() {
         a step there is not          plan_refused r1 [MODEL_HALLUCINATION at /steps/0] then ask_again
         a cycle                      plan_refused r1 [PLAN_INVALID at /steps] then ask_again
         an absolute time             plan_refused r1 [PLAN_INVALID at /steps/0/run_at] then ask_again
-        an effect, nothing expected  plan_refused r1 [EXPECTATION_TRIVIAL at /steps/0/expect] then ask_again
-        an expectation always met    plan_refused r1 [EXPECTATION_TRIVIAL at /steps/0/expect/0/schema] then ask_again
-        its own word for an effect   plan_refused r1 [EXPECTATION_TRIVIAL at /steps/0/expect/0/probe] then ask_again
+        an effect, nothing expected  plan_refused r1 [POLICY_DENIED at /steps/0/tool] then ask_again
+        an expectation always met    plan_refused r1 [EXPECTATION_TRIVIAL at /steps/0/expect/0/schema, POLICY_DENIED at /steps/0/expect/0/params/path, POLICY_DENIED at /steps/0/tool] then ask_again
+        its own word for an effect   plan_refused r1 [EXPECTATION_TRIVIAL at /steps/0/expect/0/probe, POLICY_DENIED at /steps/0/tool] then ask_again
         a repeat                     plan_refused r1 [POLICY_DENIED at /steps/0/repeat] then ask_again
         a fine plan                  taken
     "#]].assert_eq(&table);

@@ -88,7 +88,7 @@ pub fn instantiate(snapshot: &Snapshot, revision: u32) -> Result<Value, Fault> {
         revision,
         steps: if reuse { &snapshot.steps } else { &[] },
     };
-    let input = &snapshot.effective_input;
+    let input = effective_input(snapshot);
     let layout = Layout::new(&book, Some(input), before)?;
     let plan = Render {
         book: &book,
@@ -98,6 +98,14 @@ pub fn instantiate(snapshot: &Snapshot, revision: u32) -> Result<Value, Fault> {
     }
     .plan()?;
     serde_json::to_value(&plan).map_err(|e| invalid(format!("can't be written: {e}"), ""))
+}
+
+/// The input with its amendments; null where there are none stands for the input.
+fn effective_input(snapshot: &Snapshot) -> &Value {
+    if snapshot.effective_input.is_null() && snapshot.amendments.is_empty() {
+        return &snapshot.input;
+    }
+    &snapshot.effective_input
 }
 
 fn first(faults: Vec<Fault>) -> Fault {

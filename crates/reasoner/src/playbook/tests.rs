@@ -57,6 +57,24 @@ fn ids(plan: &Value) -> Vec<&str> {
 }
 
 #[test]
+fn an_effective_input_that_is_null_is_the_input_only_where_nothing_was_amended() {
+    let playbook = json!({
+        "steps": [{"id": "fetch", "tool": "rows", "for_each": {"goal": "/products", "as": "p"},
+            "args": {"product": {"$item": ""}}}],
+        "result": {"rows": {"$step": "fetch"}}
+    });
+    let mut same = snapshot(playbook, json!({"products": ["tea", "milk"]}));
+    same.effective_input = Value::Null;
+    assert_eq!(ids(&made(&same, 1).unwrap()), ["fetch-0", "fetch-1"]);
+    same.amendments = vec![Amendment {
+        patch: Value::Null,
+        by: "ann".into(),
+    }];
+    let fault = made(&same, 1).unwrap_err();
+    assert_eq!(fault.code, Code::PlanInvalid, "{fault}");
+}
+
+#[test]
 fn parameters_are_replaced_and_references_stay() {
     let plan = plan_of(
         json!({

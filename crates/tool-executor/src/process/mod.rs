@@ -162,6 +162,16 @@ impl ToolKind for ProcessKind {
     }
 }
 
+/// Names of the variables whose values a tool's entry takes from the node's environment
+/// (`run.env_from`): they are secrets. Empty for tools of other kinds and for an entry
+/// that can't be read.
+pub fn secret_variables(def: &ToolDef) -> Vec<String> {
+    if def.kind != PROCESS_KIND {
+        return Vec::new();
+    }
+    RunConfig::read(def).map_or_else(|_| Vec::new(), |run| run.env_from)
+}
+
 /// Waits for processes that outlast SIGKILL, such as one in an uninterruptible system
 /// call: a run that is said to be over has nothing alive, however long that takes. Who
 /// waits for a seal runs into its own timeout and knows that it is not confirmed.

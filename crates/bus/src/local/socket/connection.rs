@@ -14,6 +14,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+/// Characters of a refused subject that the answer repeats.
+const SUBJECT_CHARS_SHOWN: usize = 256;
+
 /// Serves one client until it goes or breaks the rules. Then its requests in flight are
 /// given up; whether they are carried out is not known.
 pub(crate) async fn serve(
@@ -43,6 +46,11 @@ pub(crate) async fn serve(
     }
     drop(answers);
     let _ = timeout(patience, writer).await;
+}
+
+/// As much of a refused subject as an answer repeats.
+fn shown(subject: &str) -> String {
+    subject.chars().take(SUBJECT_CHARS_SHOWN).collect()
 }
 
 fn reason(error: &io::Error) -> BusError {
@@ -130,7 +138,7 @@ impl Reader {
 
     async fn take(&mut self, request: Request, bytes: OwnedSemaphorePermit) {
         let refusal = if !self.options.allows(&request.subject) {
-            BusError::NoResponders(request.subject)
+            BusError::NoResponders(shown(&request.subject))
         } else if let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() {
             let held = Held {
                 _slot: slot,

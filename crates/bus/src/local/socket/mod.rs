@@ -64,6 +64,19 @@ impl Default for SocketOptions {
 
 impl SocketOptions {
     fn allows(&self, subject: &str) -> bool {
-        self.allowed.iter().any(|pattern| matches(pattern, subject))
+        is_concrete(subject) && self.allowed.iter().any(|pattern| matches(pattern, subject))
     }
+}
+
+/// Longest subject that a client may name, bytes: two names and the words between them.
+const SUBJECT_BYTES_MAX: usize = 256;
+
+/// Names one subject: no wildcards, no empty tokens, nothing that a server of another
+/// bus would refuse or take for the end of the name.
+fn is_concrete(subject: &str) -> bool {
+    let refused = |c: char| c == '*' || c == '>' || c.is_whitespace() || c.is_control();
+    subject.len() <= SUBJECT_BYTES_MAX
+        && subject
+            .split('.')
+            .all(|token| !token.is_empty() && !token.contains(refused))
 }

@@ -143,6 +143,30 @@ async fn only_allowed_subjects_are_served() {
 }
 
 #[tokio::test]
+async fn only_names_of_one_subject_are_served() {
+    let setup = setup().await;
+    let _server = setup.bind(SocketOptions::default()).await;
+    let client = setup.client().await;
+    let long = format!("detent.default.submit.{}", "a".repeat(256));
+    for subject in [
+        "detent..submit.agent",
+        "detent.default.submit.",
+        "detent.*.submit.agent",
+        "detent.default.submit.>",
+        "detent.default.submit.a b",
+        "detent.default.submit.a\u{a0}b",
+        "detent.default.submit.a\nb",
+        "detent.default.submit.a\0",
+        &long,
+    ] {
+        let refused = ask(&client, subject).await;
+        let shown = subject[..subject.len().min(256)].to_owned();
+        assert_eq!(refused, Err(BusError::NoResponders(shown)));
+    }
+    ask(&client, SUBMIT).await.unwrap();
+}
+
+#[tokio::test]
 async fn timeouts_come_from_the_asker_and_are_cut_by_the_node() {
     let setup = setup().await;
     let options = SocketOptions {
