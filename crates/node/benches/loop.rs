@@ -50,7 +50,11 @@ fn main() {
             let goals = runtime.block_on(Lanes::run(&Setup::w1(), lanes, secs));
             floor.print("floor");
             goals.print("w1");
-            println!("{:>24} {:.2} of the floor", "w1 reaches", goals.rate() / floor.rate());
+            println!(
+                "{:>24} {:.2} of the floor",
+                "w1 reaches",
+                goals.rate() / floor.rate()
+            );
         }
     }
     if wanted("w2") {

@@ -16,6 +16,7 @@ pub mod doctor;
 mod http;
 pub mod metrics;
 mod node;
+mod storage;
 mod supervisor;
 
 pub use config::{Config, Flags};

@@ -31,24 +31,23 @@ impl Storage {
         *self.refusal() = Some((fault.to_string(), Instant::now()));
     }
 
-    /// An append was confirmed.
+    /// An append was confirmed: maybe before the refusal, where the store has stopped.
     pub(crate) fn took_one(&self) {
-        *self.refusal() = None;
+        let mut refusal = self.refusal();
+        if refusal.is_some() && !self.has_stopped() {
+            *refusal = None;
+        }
     }
 
     /// Why no goals can be taken, if they can't.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let refusal = self.refusal().clone();
-        let recent = refusal.as_ref().filter(|(_, at)| at.elapsed() < HOLDS);
-        if let Some((why, _)) = recent {
-            return Some(why.clone());
-        }
-        let failed = match self.store.status() {
-            Ok(status) => status.failed.map(|why| why.to_string()),
-            Err(error) => Some(error.to_string()),
-        };
-        // The journal's own words say more.
-        failed.map(|why| refusal.map_or(why, |(words, _)| words))
+        let (why, at) = self.refusal().clone()?;
+        (at.elapsed() < HOLDS || self.has_stopped()).then_some(why)
+    }
+
+    /// Only asked after a refusal: the answer may have to wait for the disk.
+    fn has_stopped(&self) -> bool {
+        self.store.status().map_or(true, |s| s.failed.is_some())
     }
 
     fn refusal(&self) -> MutexGuard<'_, Option<(String, Instant)>> {
@@ -91,13 +90,15 @@ mod tests {
         assert_eq!(storage.trouble(), None);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_store_that_is_gone_stays_in_trouble() {
         let dir = tempfile::tempdir().unwrap();
         let storage = storage(&dir);
         storage.store.clone().close().await.unwrap();
         storage.refused(&full());
         storage.took_one();
-        assert!(storage.trouble().is_some());
+        assert_eq!(storage.trouble(), Some(full().to_string()));
+        tokio::time::advance(HOLDS).await;
+        assert_eq!(storage.trouble(), Some(full().to_string()));
     }
 }

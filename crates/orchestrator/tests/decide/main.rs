@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bounds;
 mod control;
 mod effects;
 mod identity;

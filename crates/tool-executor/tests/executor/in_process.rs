@@ -91,6 +91,37 @@ async fn a_seal_drops_it_before_it_is_answered() {
 }
 
 #[tokio::test]
+async fn what_a_failed_actor_had_in_hand_still_counts() {
+    let (kind, mut begins) = endless();
+    let mut world = World::with_kind(kind).await;
+    let tool = tool(&world, json!({}));
+    let answer = world.sent(world.message(&tool, 1));
+    let mut dropped = begins.recv().await.unwrap();
+    world.replace_actor().await;
+    assert_eq!(world.handle.running(), 1);
+    // A second delivery waits for the run that is going on, and starts none.
+    let again = world.sent(world.message(&tool, 1));
+    assert_eq!(world.seal(1).await.unwrap(), Seal::Ended { outcome: None });
+    dropped.try_recv().expect("it was dropped already");
+    failed(answer.await.unwrap().unwrap(), Code::OwnerFenced);
+    let _ = again.await.unwrap();
+    assert!(begins.try_recv().is_err(), "it ran twice");
+    assert_eq!(world.handle.running(), 0);
+}
+
+#[tokio::test]
+async fn what_a_failed_actor_sealed_stays_sealed() {
+    let (kind, mut begins) = endless();
+    let mut world = World::with_kind(kind).await;
+    // Without an effect there is no slot: only the memory knows of the seal.
+    let tool = tool(&world, json!({"effect": "read"}));
+    world.seal(1).await.unwrap();
+    world.replace_actor().await;
+    failed(world.call(&tool).await, Code::OwnerFenced);
+    assert!(begins.try_recv().is_err(), "it ran");
+}
+
+#[tokio::test]
 async fn its_timeout_is_kept() {
     let (kind, mut begins) = endless();
     let world = World::with_kind(kind).await;

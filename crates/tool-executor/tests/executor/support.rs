@@ -12,7 +12,8 @@ use detent_protocol::{Code, Fault, GoalId, NodeId, StepId, TenantId, subject};
 use detent_sandbox::{KeeperCommand, TreeConfine};
 use detent_store::{Store, StoreOptions};
 use detent_tool_executor::{
-    ExecutorHandle, ExecutorOptions, Ledger, ProcessKind, Registry, ToolExecutor, ToolKind,
+    ExecutorHandle, ExecutorMemory, ExecutorOptions, Ledger, ProcessKind, Registry, ToolExecutor,
+    ToolKind,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -88,6 +89,7 @@ impl World {
         self.store.close().await.unwrap();
         (self.store, self.bus) = open(&self.dir);
         self.ledger = Ledger::new(self.store.clone());
+        self.options.memory = ExecutorMemory::default();
         self.handle = spawn(
             &self.options,
             &self.bus,
@@ -97,6 +99,21 @@ impl World {
         )
         .await;
         self
+    }
+
+    /// The executor's actor fails and another takes its place, as under a supervisor.
+    pub(crate) async fn replace_actor(&mut self) {
+        let cell = self.handle.cell();
+        cell.kill();
+        cell.wait(None).await.unwrap();
+        self.handle = spawn(
+            &self.options,
+            &self.bus,
+            &self.ledger,
+            &self.registry,
+            &self.kinds,
+        )
+        .await;
     }
 
     /// Registers a tool; `more` is merged into its entry.

@@ -279,10 +279,7 @@ fn attacks(port: u16) -> Vec<(&'static str, Value)> {
             plan_of("rows", json!([file(json!("report.csv")), process()])),
         ),
         // An effect that only the model itself would vouch for.
-        (
-            "mail",
-            plan_of("mail", json!([file(json!("report.csv"))])),
-        ),
+        ("mail", plan_of("mail", json!([file(json!("report.csv"))]))),
         ("mail", plan_of("mail", json!([]))),
     ]
 }
@@ -384,10 +381,23 @@ async fn a_small_plan_can_not_become_a_huge_value() {
     let result = json!({"rows": rows});
     let none = json!([]);
     for (what, plan) in [
-        ("arguments", plan(json!({"a": many}), none.clone(), result.clone())),
-        ("one text", plan(json!({"a": {"$concat": many}}), none.clone(), result.clone())),
+        (
+            "arguments",
+            plan(json!({"a": many}), none.clone(), result.clone()),
+        ),
+        (
+            "one text",
+            plan(
+                json!({"a": {"$concat": many}}),
+                none.clone(),
+                result.clone(),
+            ),
+        ),
         ("an expectation", plan(json!({}), json!([padded]), result)),
-        ("the result", plan(json!({}), none, json!({"rows": rows, "more": many}))),
+        (
+            "the result",
+            plan(json!({}), none, json!({"rows": rows, "more": many})),
+        ),
     ] {
         scene.model.answers(&plan, 8).await;
         let input = json!({"what": what, "text": "x".repeat(88 * 1024)});
