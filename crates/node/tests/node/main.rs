@@ -5,5 +5,7 @@
 mod admission;
 mod configuration_page;
 mod models;
+mod orphans;
+mod requests;
 mod restarts;
 mod support;

@@ -161,7 +161,8 @@ impl Turn<'_> {
 
     pub(super) fn on_observed(&mut self, id: &StepId, attempt: u32, seen: &[Observation]) {
         let Some((s, tool)) = self.step_and_tool(id) else {
-            return;
+            // Only in a goal that is closed without its definition.
+            return self.abandon(id);
         };
         if s.status != Status::Looking || s.attempts != attempt {
             return;

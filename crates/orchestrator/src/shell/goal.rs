@@ -10,7 +10,7 @@ use crate::event::Event;
 use crate::state::GoalState;
 use crate::{TURN_MS_MAX, view};
 use detent_bus::GoalKey;
-use detent_protocol::agent::Compiled;
+use detent_protocol::agent::{Compiled, Definition};
 use detent_protocol::envelope::seal;
 use detent_protocol::journal::Entry;
 use detent_protocol::json::Digest;
@@ -76,6 +76,8 @@ pub(crate) struct Working {
     hash: Digest,
     epoch: u64,
     definition: Option<Compiled>,
+    /// Why it has none, though its journal is whole.
+    orphan: Option<Fault>,
     timer: Option<(u64, JoinHandle<()>)>,
     out: Vec<JoinHandle<()>>,
     sealing_goal: bool,
@@ -142,6 +144,7 @@ impl Actor for GoalActor {
             seq,
             hash,
             definition,
+            orphan: None,
             timer: None,
             out: Vec::new(),
             sealing_goal: false,
@@ -194,6 +197,9 @@ impl Working {
         event: &Event,
         arrived: Instant,
     ) -> Option<Fault> {
+        if let Some(orphan) = self.orphan.clone() {
+            return self.orphan_turn(me, event, orphan).await;
+        }
         let Some(definition) = self.definition.clone() else {
             return self.goal.parked.clone();
         };
@@ -222,6 +228,35 @@ impl Working {
         }
         self.commit(me, event, decision, now_ms, (arrived, began))
             .await
+    }
+
+    /// A goal without its definition waits for it until somebody cancels it or its
+    /// deadline passes. Closing needs no definition: what runs is sealed, and effects
+    /// that can't be looked up are named unknown.
+    async fn orphan_turn(
+        &mut self,
+        me: &ActorRef<GoalMsg>,
+        event: &Event,
+        orphan: Fault,
+    ) -> Option<Fault> {
+        let late = self.shared.env.now_ms() >= self.goal.deadline_ms;
+        match event {
+            Event::Cancel { .. } => {}
+            Event::TimeCame if late => {}
+            _ => return Some(orphan),
+        }
+        self.definition = match nobody() {
+            Ok(definition) => Some(definition),
+            Err(fault) => return Some(fault),
+        };
+        self.orphan = None;
+        let refused = Box::pin(self.turn(me, event, Instant::now())).await;
+        let node = self.shared.options.node.clone();
+        let owned = Event::OwnerChanged { node };
+        if self.goal.ended.is_none() {
+            Box::pin(self.turn(me, &owned, Instant::now())).await;
+        }
+        refused
     }
 
     /// Gives why nothing was committed.
@@ -331,7 +366,10 @@ impl Working {
 
     /// Sets the one timer to the next moment at which time alone changes something.
     fn arm(&mut self, me: &ActorRef<GoalMsg>) {
-        let wake = self.goal.next_wake_ms();
+        let wake = match self.orphan {
+            Some(_) => Some(self.goal.deadline_ms),
+            None => self.goal.next_wake_ms(),
+        };
         if self.timer.as_ref().map(|(at, _)| *at) == wake {
             return;
         }
@@ -468,7 +506,8 @@ impl Working {
             let fault = Fault::new(Code::ReplayMismatch, Code::ReplayMismatch.what());
             let text = format!("goal {}: {fault}", self.key.goal);
             self.shared.hooks.alert("replay-mismatch", &text);
-            self.goal.parked = Some(fault);
+            self.orphan = Some(fault);
+            self.arm(me);
             return Ok(());
         };
         self.definition = Some(definition);
@@ -502,4 +541,14 @@ impl Working {
             }),
         }
     }
+}
+
+/// A definition without tools, to close a goal by whose own is lost.
+fn nobody() -> Result<Compiled, Fault> {
+    let agent = serde_json::json!({"name": "nobody", "tools": [],
+        "input_schema": true, "result_schema": true});
+    let agent = serde_json::from_value(agent)
+        .map_err(|e| Fault::new(Code::InternalLogicError, e.to_string()))?;
+    let tools = std::collections::BTreeMap::new();
+    Compiled::compile(Definition { agent, tools })
 }

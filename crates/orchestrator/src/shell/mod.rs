@@ -217,8 +217,26 @@ impl Shared {
         CallOut(self.clone())
     }
 
-    /// Starts the actor of a goal.
+    /// Starts the actor of a goal. Where that fails nobody works on the goal, also not
+    /// the actor that failed before, and the next scan takes it up.
     pub(crate) async fn spawn_goal(
+        self: &Arc<Self>,
+        key: GoalKey,
+        start: Start,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Result<(), Fault> {
+        let spawned = self.try_spawn_goal(key.clone(), start, permit).await;
+        if spawned.is_err() {
+            let count = self.with_goals(|g| {
+                g.remove(&key);
+                g.len()
+            });
+            self.hooks.in_flight(count);
+        }
+        spawned
+    }
+
+    async fn try_spawn_goal(
         self: &Arc<Self>,
         key: GoalKey,
         start: Start,
