@@ -17,6 +17,25 @@ pub(crate) fn sim(args: &[String]) -> Result<(), String> {
     run::check(command)
 }
 
+/// Rounds of the kill table where none are asked for, as in `test`.
+const ROUNDS: u64 = 20;
+
+/// Runs the kill table: `--rounds N`, and `DETENT_SEED` to run one again.
+pub(crate) fn chaos(args: &[String]) -> Result<(), Failure> {
+    let rounds = match args {
+        [] => ROUNDS,
+        [flag, n] if flag == "--rounds" => n
+            .parse()
+            .map_err(|_| Failure::Usage(format!("--rounds takes a number, not {n:?}")))?,
+        _ => return Err(Failure::Usage("chaos takes --rounds N".into())),
+    };
+    let package = ["test", "--package", "detent-chaos-tests"];
+    let mut command = run::cargo_command(&package);
+    command.args(["--test", "kill_table", "--", "--nocapture"]);
+    command.env("DETENT_CHAOS_ROUNDS", rounds.to_string());
+    run::check(command).map_err(Failure::Failed)
+}
+
 /// Benchmarks by name, with the package that holds each.
 const BENCHES: [(&str, &str); 3] = [
     ("loop", "detent-node"),

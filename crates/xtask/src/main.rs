@@ -1,4 +1,4 @@
-//! The repository's own chores: `cargo xtask setup|test|sim|bench|docs|tidy`.
+//! The repository's own chores: `cargo xtask setup|test|sim|chaos|bench|docs|tidy`.
 //!
 //! Promises: a chore says what it runs before it runs it, shows the output as it comes,
 //! and ends with a non-zero exit code when anything failed. Depends on nothing of the
@@ -22,6 +22,8 @@ Usage: cargo xtask CHORE [OPTIONS]
                            everything that has to hold before a change is taken
   sim [--seeds N] [--twice] ...
                            the simulation; arguments go to detent-sim as they are
+  chaos [--rounds N]       the kill table on the real binary (default 20 rounds; DETENT_SEED
+                           runs the same kills again)
   bench [NAME] ...         one benchmark (default: loop); further arguments go to it
   docs                     write the pages about error codes from the table of codes
   tidy                     the rules of the house, without building anything
@@ -63,6 +65,7 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "test" => stages::test(rest),
         "sim" => chores::sim(rest).map_err(Failure::Failed),
         "bench" => chores::bench(rest),
+        "chaos" => chores::chaos(rest),
         "setup" => bare(rest, setup::setup),
         "docs" => bare(rest, chores::docs),
         "tidy" => bare(rest, tidy::tidy),
