@@ -58,7 +58,7 @@ fn main() {
         }
     }
     if wanted("w2") {
-        for lanes in [1, 16] {
+        for lanes in [1, 16, 256] {
             runtime
                 .block_on(Lanes::run(&Setup::w2(), lanes, secs))
                 .print("w2");

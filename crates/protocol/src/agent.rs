@@ -351,6 +351,25 @@ impl Compiled {
     pub fn tool(&self, name: &ToolName) -> Option<&CompiledTool> {
         self.0.tools.get(name)
     }
+    /// The first tool among `name` and its fallbacks that has an effect and no probe of
+    /// its own to look it up by.
+    pub fn unproven(&self, name: &ToolName) -> Option<&ToolName> {
+        let mut seen = std::collections::BTreeSet::new();
+        let mut next = self.tool(name);
+        while let Some(tool) = next {
+            let def = &tool.def;
+            if def.effect.has_slot() && def.probe.is_none() {
+                return Some(&def.name);
+            }
+            // Fallbacks may point in a circle.
+            if !seen.insert(&def.name) {
+                return None;
+            }
+            next = def.fallback.as_ref().and_then(|f| self.tool(f));
+        }
+        None
+    }
+
     /// May a plan name this tool?
     pub fn may_plan(&self, name: &ToolName) -> bool {
         self.agent().tools.contains(name)

@@ -49,8 +49,8 @@ codes! {
         cause "A field is missing, has the wrong type or a wrong format (for instance a date that is none), or the message is not valid msgpack or JSON.",
         next "Read the violation: it names the JSON pointer and the rule. `detent tools list` and the agent's `input_schema` show what is accepted.";
     InputTooLarge = "INPUT_TOO_LARGE", retry false,
-        what "The goal is larger than a goal may be (256 KiB).",
-        cause "A document was put into the input instead of a reference to it.",
+        what "The goal (at most 256 KiB), or what is made of it, is larger than it may be.",
+        cause "A document was put into the input, an output or a result instead of a reference to it; then a call no longer fits into a message (1 MiB) or a transition into an entry of the journal (900 KiB).",
         next "Store the document where a tool can read it and pass its path or address.";
     AgentUnknown = "AGENT_UNKNOWN", retry false,
         what "No agent of this name is defined on the node.",
@@ -118,8 +118,8 @@ codes! {
         next "Restore the data directory as a whole, or cancel the goal.";
     PolicyDenied = "POLICY_DENIED", retry false,
         what "The agent is not allowed to do this.",
-        cause "A tool that the agent does not list, or a deliberate repeat without permission.",
-        next "Change the agent's `tools` or `allow_repeat` if that is wanted.";
+        cause "A deliberate repeat without permission; or a model's plan that looks at the world with the node's rights (a probe other than `output` or a plain `file`), or uses a tool with an effect whose registry entry, or whose fallback's, has no probe.",
+        next "Declare a `probe` for the tool, write a playbook, or set `policy.allow_repeat`, as the message says.";
     EffectConflict = "EFFECT_CONFLICT", retry false,
         what "An effect with this identity exists with other arguments.",
         cause "A replan or an amended goal wants the same thing done differently.",
@@ -248,13 +248,15 @@ impl Code {
         use Code as C;
         match self {
             C::InputInvalid
-            | C::InputTooLarge
             | C::AgentUnknown
             | C::IdempotencyConflict
             | C::KeyExpired
             | C::IntakeOverloaded
             | C::Draining => {
                 "In the answer to a request, above all to a submission: it was refused, and nothing was started."
+            }
+            C::InputTooLarge => {
+                "In the answer to a request, which then was refused; as the fault of a step whose call is too large; as `error_code` of a goal of which something did not fit."
             }
             C::GoalUnknown => "In the answer to a control message or a query about a goal.",
             C::ModelUnavailable

@@ -317,11 +317,12 @@ impl Step {
             }
         }
         let known = tool.def.probe.is_some();
-        if has_effect && !known && !cx.trusted {
+        if !cx.trusted
+            && let Some(unproven) = cx.definition.unproven(&self.tool)
+        {
             let message = format!(
-                "{} changes the world and its registry entry has no probe: a model may not say \
-                 what proves it",
-                self.tool
+                "{unproven} changes the world and its registry entry has no probe: a model may \
+                 not say what proves it"
             );
             found.push(Fault::new(Code::PolicyDenied, message).at("/tool"));
         } else if has_effect && !known && self.expect.is_empty() {

@@ -301,7 +301,9 @@ fn an_effect_needs_an_expectation_that_can_fail() {
     );
     // A model may not say what proves an effect.
     assert_eq!(
-        first(mail(json!([{"probe": "file", "params": {"path": "x"}, "schema": real}]))),
+        first(mail(
+            json!([{"probe": "file", "params": {"path": "x"}, "schema": real}])
+        )),
         (Code::PolicyDenied, "/steps/0/tool".into())
     );
 }
@@ -329,4 +331,24 @@ fn what_is_not_a_plan_is_malformed() {
     ] {
         assert_eq!(first(junk.clone()).0, Code::ModelMalformed, "{junk}");
     }
+}
+
+#[test]
+fn a_fallback_without_a_probe_is_no_way_round_for_a_model() {
+    let file = json!({"probe": "file", "params": {"path": "x"},
+        "schema": {"properties": {"exists": {"const": true}}, "required": ["exists"]}});
+    let post = json!({"name": "post", "effect": "once", "kind": "process", "probe": file,
+        "fallback": "mail"});
+    let mail = json!({"name": "mail", "effect": "once", "kind": "process", "fallback": "post"});
+    let definition: Definition = serde_json::from_value(json!({
+        "agent": {"name": "a", "input_schema": true, "result_schema": true, "tools": ["post"]},
+        "tools": {"post": post, "mail": mail}}))
+    .unwrap();
+    let definition = Compiled::compile(definition).unwrap();
+    let plan = json!({"steps": [{"id": "a", "tool": "post", "expect": [file]}],
+        "result": {"out": {"$step": "a"}}});
+    let faults = check_with(&definition, &plan, false).unwrap_err();
+    assert_eq!(faults[0].code, Code::PolicyDenied);
+    assert!(faults[0].message.contains("mail"), "{}", faults[0]);
+    assert!(check_with(&definition, &plan, true).is_ok());
 }

@@ -5,7 +5,8 @@
 //! syncs. Losing it means that outcomes are unknown, never that nothing happened: the
 //! effect slots, which are elsewhere, still say what was started.
 //!
-//! Grows with the attempts of goals that are not forgotten; [`Ledger::forget`] bounds it.
+//! Grows with the attempts of goals that are not forgotten. [`Ledger::forget`] is there
+//! to bound it; no node calls it yet.
 
 use detent_protocol::envelope::{from_msgpack, to_msgpack};
 use detent_protocol::record::ToolOutcome;

@@ -3,6 +3,7 @@
 //! was not. The endpoint is a real HTTP server.
 
 mod attacks;
+mod scene;
 
 use super::support::{Bed, code, result, show, submit};
 use detent_node::Node;

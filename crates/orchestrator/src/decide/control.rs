@@ -92,6 +92,13 @@ impl Turn<'_> {
         }
         let mut input = self.state.effective.as_ref().clone();
         merge_patch(&mut input, patch);
+        // Each of them is in every snapshot for a planner, so all of them have a bound.
+        let amendments = self.state.amendments.iter();
+        let patches: usize = amendments.map(|a| json::size_bytes(&a.patch)).sum();
+        if patches + json::size_bytes(patch) > GOAL_BYTES_MAX {
+            let message = format!("all amendments of a goal take at most {GOAL_BYTES_MAX} bytes");
+            return self.refuse(Fault::new(Code::InputTooLarge, message).at("/patch"));
+        }
         if json::size_bytes(&input) > GOAL_BYTES_MAX {
             let message = format!("with it the input is over {GOAL_BYTES_MAX} bytes");
             return self.refuse(Fault::new(Code::InputTooLarge, message).at("/patch"));

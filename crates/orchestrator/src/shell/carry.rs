@@ -210,3 +210,18 @@ async fn seal_goal(shared: &Shared, request: &SealGoal) -> Event {
         unconfirmed: vec![shared.options.node.clone()],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_request_that_was_not_sent_is_refused() {
+        let max = 100;
+        let too_large = |bytes| BusError::TooLarge { bytes, max };
+        assert!(is_refusal_of(&too_large(101), 101));
+        // An answer was too large: whoever was asked has done it.
+        assert!(!is_refusal_of(&too_large(500), 80));
+        assert!(!is_refusal_of(&BusError::Closed, 101));
+    }
+}

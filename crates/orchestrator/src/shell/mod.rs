@@ -14,6 +14,8 @@ mod goal;
 mod intake;
 mod journal;
 mod query;
+#[cfg(test)]
+mod tests;
 
 pub use definitions::Definitions;
 pub use journal::{Loaded, load};

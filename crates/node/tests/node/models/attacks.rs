@@ -2,200 +2,15 @@
 //! the node's rights, and templates that would grow beyond all bounds. Its goal ends with
 //! a code, nothing of its plan runs, and nothing outside the goal is touched.
 
-use super::super::support::{Bed, PATIENCE, code, events, result, show, submit};
-use super::ModelServer;
-use detent_connect::http::{HttpClient, HttpMethod, HttpOptions, HttpRequest};
-use detent_node::{Config, Flags, Node, NodeParts};
+use super::super::support::{PATIENCE, code, events, submit};
+use super::scene::Scene;
 use detent_protocol::GOAL_BYTES_MAX;
 use detent_protocol::result::GoalResult;
-use detent_sandbox::KeeperCommand;
-use detent_tool_executor::{FnKind, Invocation};
 use serde_json::{Value, json};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
-const TOOLS: &str = r#"
-[[tool]]
-name = "rows"
-effect = "read"
-kind = "fn"
-
-[[tool]]
-name = "report"
-effect = "once"
-kind = "fn"
-settles_within_ms = 1
-[tool.probe]
-probe = "file"
-params = { path = "report.csv" }
-schema = { required = ["exists"], properties = { exists = { const = true } } }
-
-# Nobody has said what proves this one.
-[[tool]]
-name = "mail"
-effect = "once"
-kind = "fn"
-"#;
-
-fn agent(name: &str, planner: &str) -> String {
-    format!(
-        "name = \"{name}\"\ntools = [\"rows\", \"report\", \"mail\"]\nreasoners = [\"{planner}\"]\n\
-         policy.replans_max = 0\nbudget.tokens = 100000000\n\
-         input_schema = {{ type = \"object\" }}\n\
-         result_schema = {{ type = \"object\", required = [\"rows\"] }}\n"
-    )
-}
-
-impl ModelServer {
-    fn url(&self, path: &str) -> String {
-        format!("http://127.0.0.1:{}{path}", self.port)
-    }
-
-    async fn send(&self, request: HttpRequest) -> Value {
-        let http = HttpClient::new(HttpOptions::default()).unwrap();
-        let answer = http.send(request).await.unwrap();
-        assert_eq!(answer.status, 200);
-        serde_json::from_slice(&answer.body).unwrap()
-    }
-
-    /// The next `times` answers are this plan, well-formed and in good manners.
-    async fn answers(&self, plan: &Value, times: usize) {
-        let script = json!(vec![json!({"behaviour": "good", "plan": plan}); times]);
-        let mut request = HttpRequest::new(HttpMethod::Post, self.url("/_script"));
-        request.headers = vec![("content-type".into(), "application/json".into())];
-        request.body = Some(script.to_string().into());
-        self.send(request).await;
-    }
-
-    /// What the model was told so far, oldest first.
-    async fn told(&self) -> Vec<String> {
-        let request = HttpRequest::new(HttpMethod::Get, self.url("/_requests"));
-        let all = self.send(request).await;
-        let content = |r: &Value| r["body"]["messages"][1]["content"].as_str().unwrap().into();
-        all.as_array().unwrap().iter().map(content).collect()
-    }
-}
-
-/// An address that counts who asks it.
-struct Canary {
-    port: u16,
-    hits: Arc<AtomicUsize>,
-}
-
-impl Canary {
-    async fn listen() -> Self {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let hits = Arc::new(AtomicUsize::new(0));
-        let seen = hits.clone();
-        tokio::spawn(async move {
-            loop {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                seen.fetch_add(1, Ordering::SeqCst);
-                let _ = stream.read(&mut [0; 4096]).await;
-                let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
-                let _ = stream.write_all(answer.as_bytes()).await;
-            }
-        });
-        Self { port, hits }
-    }
-}
-
-/// A node with one model, where every process that is started and every address that is
-/// asked leaves a trace.
-struct Scene {
-    bed: Bed,
-    node: Node,
-    model: ModelServer,
-    canary: Canary,
-    /// Names of the tools that ran.
-    ran: Arc<Mutex<Vec<String>>>,
-}
-
-impl Scene {
-    async fn new() -> Self {
-        let model = ModelServer::start(&json!({"steps": []}));
-        let canary = Canary::listen().await;
-        let port = model.port;
-        let config = format!(
-            "tools = [\"t.toml\"]\nagents = [\"model.toml\", \"person.toml\"]\n[reasoners.big]\n\
-             kind = \"openai\"\nbase_url = \"http://127.0.0.1:{port}/v1\"\nmodel = \"good\"\n"
-        );
-        let bed = Bed::new(&[
-            ("detent.toml", config),
-            ("t.toml", TOOLS.into()),
-            ("model.toml", agent("model", "big")),
-            (
-                "person.toml",
-                format!("{}{}", agent("person", "playbook"), book(canary.port)),
-            ),
-        ]);
-        let ran = Arc::<Mutex<Vec<String>>>::default();
-        let seen = ran.clone();
-        let kind = FnKind::new("fn", move |call: Invocation| {
-            seen.lock().unwrap().push(call.tool.def.name.to_string());
-            async move { Ok(run(&call)) }
-        });
-        let node = start(&bed, kind).await;
-        Self {
-            bed,
-            node,
-            model,
-            canary,
-            ran,
-        }
-    }
-
-    /// Made as soon as the node starts any process: its keeper comes first.
-    fn marker(&self) -> PathBuf {
-        marker(&self.bed)
-    }
-
-    async fn goal(&self, agent: &str, input: Value) -> (GoalResult, String) {
-        let accepted = submit(&self.node, agent, input).await.unwrap();
-        let result = result(&self.node, accepted.goal).await;
-        let view = format!("{:?}", show(&self.node, accepted.goal).await);
-        (result, view.chars().take(4_000).collect())
-    }
-}
-
-fn run(call: &Invocation) -> Value {
-    if call.tool.def.name.as_str() == "report" {
-        std::fs::create_dir_all(&call.work_dir).unwrap();
-        std::fs::write(call.work_dir.join("report.csv"), "a,b\n").unwrap();
-    }
-    json!({"rows": [1]})
-}
-
-fn marker(bed: &Bed) -> PathBuf {
-    bed.path("a-process-was-started")
-}
-
-async fn start(bed: &Bed, kind: FnKind) -> Node {
-    let flags = Flags {
-        file: Some(bed.path("detent.toml")),
-        set: vec!["node.http_listen=".into()],
-    };
-    // Stands in for the keeper, under which alone the node starts programs.
-    let trace = format!(": > '{}'; exit 1", marker(bed).display());
-    let parts = NodeParts {
-        config: Config::load(&flags, &|_| None).unwrap(),
-        data_dir: bed.path("data"),
-        keeper: KeeperCommand {
-            program: "/bin/sh".into(),
-            args: vec!["-c".into(), trace],
-        },
-        kinds: vec![Arc::new(kind)],
-        socket: false,
-    };
-    Node::start(parts).await.unwrap()
-}
 
 fn process() -> Value {
-    json!({"probe": "process", "params": {"command": ["/bin/sh", "-c", "touch /tmp/x; echo {}"]},
+    json!({"probe": "process", "params": {"command": ["/bin/sh", "-c", "id"]},
         "schema": {"required": ["exit_code"], "properties": {"exit_code": {"const": 0}}}})
 }
 
@@ -212,28 +27,6 @@ fn sql() -> Value {
 fn file(path: Value) -> Value {
     json!({"probe": "file", "params": {"path": path, "parse": "text"},
         "schema": {"required": ["exists"], "properties": {"exists": {"const": true}}}})
-}
-
-/// A person's playbook with the probes that a model may not have.
-fn book(port: u16) -> String {
-    let url = format!("http://127.0.0.1:{port}/");
-    format!(
-        r#"
-[[playbook.steps]]
-id = "fetch"
-tool = "rows"
-[[playbook.steps.expect]]
-probe = "http"
-params = {{ url = "{url}" }}
-schema = {{ required = ["status"], properties = {{ status = {{ const = 200 }} }} }}
-[[playbook.steps.expect]]
-probe = "process"
-params = {{ command = ["/bin/true"] }}
-schema = {{ required = ["exit_code"], properties = {{ exit_code = {{ const = 0 }} }} }}
-[playbook.result]
-rows = {{ "$step" = "fetch", at = "/rows" }}
-"#
-    )
 }
 
 /// A plan of one step with `tool` and what is expected of it.
@@ -290,7 +83,7 @@ async fn a_model_gets_none_of_the_nodes_rights_by_its_expectations() {
     let scene = Scene::new().await;
     let attacks = attacks(scene.canary.port);
     for (n, (what, plan)) in attacks.iter().enumerate() {
-        scene.model.answers(plan, 3).await;
+        scene.model.answers(&plan.to_string(), 3).await;
         let input = json!({"n": n, "path": "/etc/passwd"});
         let (result, view) = scene.goal("model", input).await;
         assert_eq!(code(&result), Some("POLICY_DENIED"), "{what}: {view}");
@@ -310,7 +103,7 @@ async fn a_model_gets_none_of_the_nodes_rights_by_its_expectations() {
     }
     assert!(scene.ran.lock().unwrap().is_empty(), "{:?}", scene.ran);
     assert!(!scene.marker().exists(), "a process was started");
-    assert_eq!(scene.canary.hits.load(Ordering::SeqCst), 0);
+    assert_eq!(scene.canary.hits(), 0);
     scene.node.stop().await;
 }
 
@@ -322,7 +115,7 @@ async fn a_person_may_have_these_probes() {
     let accepted = submit(&scene.node, "person", json!({})).await.unwrap();
     // The keeper of this test keeps nothing, so that the goal itself would look for long.
     let (mut from, begin) = (1, Instant::now());
-    while !scene.marker().exists() || scene.canary.hits.load(Ordering::SeqCst) == 0 {
+    while !scene.marker().exists() || scene.canary.hits() == 0 {
         let (seen, ended) = events(&scene.node, accepted.goal, from).await;
         from += seen.len() as u64;
         assert!(!ended && begin.elapsed() < PATIENCE, "{seen:?}");
@@ -347,9 +140,12 @@ async fn what_a_model_may_expect_is_looked_at() {
             plan_of("rows", json!([wrong])),
             Some("OBSERVATION_REJECTED"),
         ),
-        (plan_of("report", json!([elsewhere])), Some("MISMATCH")),
+        (
+            plan_of("report", json!([elsewhere])),
+            Some("OBSERVATION_REJECTED"),
+        ),
     ] {
-        scene.model.answers(&plan, 8).await;
+        scene.model.answers(&plan.to_string(), 1).await;
         let (result, view) = scene.goal("model", json!({"plan": plan})).await;
         assert_eq!(code(&result), expected, "{plan}: {view}");
         if let GoalResult::Succeeded { data, evidence, .. } = result {
@@ -369,43 +165,32 @@ fn memory_peak_bytes() -> u64 {
     kib.parse::<u64>().unwrap() * 1024
 }
 
-/// Half a megabyte of references to a goal of 88 KB: three gigabytes, if they were
-/// replaced before anybody counts.
+/// A plan of half a megabyte, in which `MANY` are 35,000 references to the whole goal. As
+/// text: what the test itself holds is not to be measured.
+fn bomb(args: &str, expect: &str, result: &str) -> String {
+    let many = vec![r#"{"$goal":""}"#; 35_000].join(",");
+    let plan = format!(
+        r#"{{"steps": [{{"id": "fetch", "tool": "rows", "args": {args}, "expect": [{expect}]}}],
+            "result": {{"rows": {{"$step": "fetch", "at": "/rows"}} {result}}}}}"#
+    );
+    plan.replace("MANY", &format!("[{many}]"))
+}
+
+/// Over a goal of 88 KB: three gigabytes, if they were replaced before anybody counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_plan_can_not_become_a_huge_value() {
-    const MEMORY_GROWTH_BYTES_MAX: u64 = 768 << 20;
+    const MEMORY_GROWTH_BYTES_MAX: u64 = 512 << 20;
     let scene = Scene::new().await;
     let before = memory_peak_bytes();
-    let many = json!(vec![json!({"$goal": ""}); 35_000]);
-    let rows = json!({"$step": "fetch", "at": "/rows"});
-    let plan = |args: Value, expect: Value, result: Value| {
-        json!({"steps": [{"id": "fetch", "tool": "rows", "args": args, "expect": expect}],
-            "result": result})
-    };
-    let padded = json!({"probe": "file", "params": {"path": "x", "more": many},
-        "schema": {"required": ["exists"], "properties": {"exists": {"const": true}}}});
-    let result = json!({"rows": rows});
-    let none = json!([]);
+    let padded = r#"{"probe": "file", "params": {"path": "x", "more": MANY},
+        "schema": {"required": ["exists"], "properties": {"exists": {"const": true}}}}"#;
     for (what, plan) in [
-        (
-            "arguments",
-            plan(json!({"a": many}), none.clone(), result.clone()),
-        ),
-        (
-            "one text",
-            plan(
-                json!({"a": {"$concat": many}}),
-                none.clone(),
-                result.clone(),
-            ),
-        ),
-        ("an expectation", plan(json!({}), json!([padded]), result)),
-        (
-            "the result",
-            plan(json!({}), none, json!({"rows": rows, "more": many})),
-        ),
+        ("arguments", bomb(r#"{"a": MANY}"#, "", "")),
+        ("one text", bomb(r#"{"a": {"$concat": MANY}}"#, "", "")),
+        ("an expectation", bomb("{}", padded, "")),
+        ("the result", bomb("{}", "", r#", "more": MANY"#)),
     ] {
-        scene.model.answers(&plan, 8).await;
+        scene.model.answers(&plan, 1).await;
         let input = json!({"what": what, "text": "x".repeat(88 * 1024)});
         let (result, view) = scene.goal("model", input).await;
         assert_eq!(code(&result), Some("INPUT_TOO_LARGE"), "{what}: {view}");
@@ -419,7 +204,8 @@ async fn a_small_plan_can_not_become_a_huge_value() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_largest_goal_is_planned_by_a_model() {
     let scene = Scene::new().await;
-    scene.model.answers(&plan_of("rows", json!([])), 1).await;
+    let plan = plan_of("rows", json!([]));
+    scene.model.answers(&plan.to_string(), 1).await;
     // What is submitted holds the goal's envelope, too.
     let text = "x".repeat(GOAL_BYTES_MAX - 1024);
     let (result, view) = scene.goal("model", json!({"text": text})).await;
