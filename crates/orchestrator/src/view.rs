@@ -15,6 +15,25 @@ use serde_json::{Value, json};
 
 /// Largest output of a step that `show` gives whole, bytes.
 const SHOWN_BYTES_MAX: usize = 8 * 1024;
+/// All outputs together that `show` gives whole, bytes. With the largest result it still
+/// fits into one message.
+const ALL_SHOWN_BYTES_MAX: usize = 64 * 1024;
+/// Largest input that `show` gives whole, bytes.
+const INPUT_SHOWN_BYTES_MAX: usize = 128 * 1024;
+
+fn shown(value: &Value, left: &mut usize) -> Value {
+    shown_up_to(value, SHOWN_BYTES_MAX, left)
+}
+
+/// The value, or how large it is.
+fn shown_up_to(value: &Value, max: usize, left: &mut usize) -> Value {
+    let bytes = json::size_bytes(value);
+    if bytes > max.min(*left) {
+        return json!({"pruned_bytes": bytes});
+    }
+    *left -= bytes;
+    value.clone()
+}
 
 impl GoalState {
     /// The next moment at which time alone changes something, Unix milliseconds.
@@ -124,26 +143,22 @@ impl GoalState {
 
     /// The goal as `show` gives it.
     pub fn view(&self) -> Option<GoalView> {
+        let mut left = ALL_SHOWN_BYTES_MAX;
         let steps = self.steps_in_order().into_iter().map(|s| {
-            let output = s.output.as_deref().map_or(Value::Null, |o| {
-                let bytes = json::size_bytes(o);
-                if bytes <= SHOWN_BYTES_MAX {
-                    o.clone()
-                } else {
-                    json!({"pruned_bytes": bytes})
-                }
-            });
-            step_view(s, output)
+            let output = s.output.as_deref();
+            step_view(s, output.map_or(Value::Null, |o| shown(o, &mut left)))
         });
+        let steps: Vec<_> = steps.collect();
+        let mut left = INPUT_SHOWN_BYTES_MAX;
         Some(GoalView {
             line: self.line()?,
-            input: self.effective.as_ref().clone(),
+            input: shown_up_to(&self.effective, INPUT_SHOWN_BYTES_MAX, &mut left),
             epoch: self.epoch,
             owner: self.owner.clone(),
             deadline_ms: self.deadline_ms,
             waiting: self.waiting(),
             questions: self.questions.values().cloned().collect(),
-            steps: steps.collect(),
+            steps,
             result: self.ended.as_deref().cloned(),
             parked: self.parked.clone(),
         })

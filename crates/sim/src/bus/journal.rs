@@ -3,14 +3,11 @@
 use super::{Port, lock};
 use async_trait::async_trait;
 use bytes::Bytes;
-use detent_bus::{Append, AppendError, GoalKey, Journal, Stored};
+use detent_bus::{Append, AppendError, ENTRY_BYTES_MAX, GoalKey, Journal, Stored};
 use detent_protocol::{Code, Fault, GoalId, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Largest entry, bytes: as on the local bus.
-const ENTRY_BYTES_MAX: usize = 4 << 20;
 
 /// What is kept.
 #[derive(Default)]
