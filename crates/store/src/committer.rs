@@ -1,26 +1,34 @@
 //! The committer: the one thread that writes.
 //!
 //! It takes what waits in the queue as one group: conditions and writes, one sled batch,
-//! flush, fdatasync, witness, answers. sled's own `flush_async` deadlocks under load, and one
+//! flush and fdatasync, beside it or after it the witness, answers. sled's own `flush_async` deadlocks under load, and one
 //! fdatasync for many transactions is what makes commits cheap.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::counters::Counters;
 use crate::group::{Group, Prepared};
 use crate::meta::Meta;
+use crate::room::{self, Room};
 use crate::shared::{Shared, panic_text};
 use crate::txn::Txn;
 use crate::view::Tree;
-use crate::witness::{Testimony, Witness};
+use crate::witness::Testimony;
+use crate::witness_writer::WitnessWriter;
 use crate::{CommitSeq, StoreError, SyncMode};
 
 /// Bytes of transactions after which a group takes no further one.
 const GROUP_BYTES_MAX: usize = 4 << 20;
+
+/// How long a closing store waits for sled's threads in milliseconds.
+const RELEASE_WAIT_MS: u64 = 500;
 
 pub(crate) type Answer = Result<CommitSeq, StoreError>;
 
@@ -42,7 +50,9 @@ pub(crate) struct Committer {
     pub(crate) queue: mpsc::Receiver<Job>,
     pub(crate) tree: Tree,
     pub(crate) db_file: File,
-    pub(crate) witness: Witness,
+    pub(crate) db_path: PathBuf,
+    pub(crate) room: Room,
+    pub(crate) witness: WitnessWriter,
     pub(crate) meta: Meta,
     pub(crate) batch_writes_max: usize,
     pub(crate) sync: SyncMode,
@@ -97,7 +107,11 @@ impl Committer {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.commit(&group)));
         self.shared.end_group();
         match outcome {
-            Ok(Ok(answers)) => self.answer(group, answers),
+            Ok(Ok(answers)) => {
+                self.answer(group, answers);
+                // After the answers, so that nobody waits for it.
+                self.room.after_group();
+            }
             Ok(Err(error)) => {
                 // Before the answers: who is told of the failure must find it in the status.
                 self.shared.fail(&error.to_string());
@@ -129,20 +143,29 @@ impl Committer {
             batch,
             before,
             meta,
+            redo,
         } = prepared;
-        self.shared.hide(before);
-        self.tree.apply(batch)?;
-        #[cfg(test)]
-        crate::fault::strike(&self.shared.fault)?;
-        self.sync_data()?;
         let says = Testimony {
             store_id: meta.store_id,
             head: meta.head,
         };
-        let syncs = self
-            .witness
-            .write(says)
-            .map_err(|e| StoreError::io("writing the witness", e))?;
+        self.shared.hide(before);
+        // What the witness keeps whole need not be in sled first.
+        let redo = redo.filter(|_| self.witness.can_begin());
+        let begun = redo.is_some();
+        if let Some(redo) = redo {
+            self.witness.begin(says, redo);
+        }
+        self.tree.apply(batch)?;
+        #[cfg(test)]
+        crate::fault::strike(&self.shared.fault)?;
+        self.sync_data()?;
+        let syncs = if begun {
+            self.witness.wait()
+        } else {
+            self.witness.write(says)
+        };
+        let syncs = syncs.map_err(|e| StoreError::io("writing the witness", e))?;
         Counters::add(&self.shared.counters.syncs, syncs);
         Counters::add(&self.shared.counters.groups, 1);
         Counters::add(
@@ -185,11 +208,22 @@ impl Committer {
         self.shared.begin_group();
         self.shared.close();
         drop(self.tree);
+        drop((self.room, self.witness));
+        cut_room(&self.db_path);
         self.shared.end_group();
         drop(self.lock);
         if let Some(closer) = closer {
             let _ = closer.send(());
         }
+    }
+}
+
+/// Cuts off the unwritten end of the data file once sled's threads have let go of it. What
+/// stays is cut when the store is opened again.
+fn cut_room(db: &Path) {
+    let deadline = Instant::now() + Duration::from_millis(RELEASE_WAIT_MS);
+    while matches!(room::cut(db), Ok(false)) && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(1));
     }
 }
 

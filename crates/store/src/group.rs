@@ -8,6 +8,7 @@ use sled::IVec;
 
 use crate::key::{self, ChunkSet};
 use crate::meta::Meta;
+use crate::redo::RedoWriter;
 use crate::row::{self, Source};
 use crate::txn::{Condition, Txn, Write};
 use crate::view::Tree;
@@ -35,6 +36,8 @@ pub(crate) struct Prepared {
     /// Values before the group: what readers see until the group is durable.
     pub(crate) before: BTreeMap<Vec<u8>, Option<IVec>>,
     pub(crate) meta: Meta,
+    /// The batch for the witness; `None` when it is too large.
+    pub(crate) redo: Option<Vec<u8>>,
 }
 
 impl<'a> Group<'a> {
@@ -80,18 +83,23 @@ impl<'a> Group<'a> {
         self.meta.advance(self.seq);
         let mut batch = sled::Batch::default();
         let mut before = BTreeMap::new();
+        let mut redo = RedoWriter::default();
         for (key, Change { old, new }) in self.changes {
+            redo.push(&key, new.as_deref());
             match new {
                 Some(new) => batch.insert(key.as_slice(), new),
                 None => batch.remove(key.as_slice()),
             }
             before.insert(key, old);
         }
-        batch.insert(key::META, self.meta.encode());
+        let meta_row = self.meta.encode();
+        redo.push(key::META, Some(&meta_row));
+        batch.insert(key::META, meta_row);
         Some(Prepared {
             batch,
             before,
             meta: self.meta,
+            redo: redo.finish(),
         })
     }
 

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::files::Paths;
 use crate::meta::Meta;
+use crate::redo;
+use crate::room;
 use crate::shared::panic_text;
 use crate::verify::{self, RowsError};
 use crate::view::Tree;
-use crate::witness::{Testimony, Witness};
+use crate::witness::{Found, Testimony, Witness};
 use crate::{StoreError, StoreOptions, VerifyOnOpen, key, row};
 
 /// How long a predecessor's last I/O task may keep sled's file in milliseconds.
@@ -52,12 +54,12 @@ impl Opening<'_> {
             .transpose();
         let meta = meta.map_err(|detail| self.corrupt(detail))?;
         match witness {
-            Some((witness, says)) => self.resume(tree, meta, witness, says),
+            Some((witness, found)) => self.resume(tree, meta, witness, &found),
             None => self.create(tree, meta),
         }
     }
 
-    fn read_witness(&self) -> Result<Option<(Witness, Testimony)>, StoreError> {
+    fn read_witness(&self) -> Result<Option<(Witness, Found)>, StoreError> {
         match Witness::open(&self.paths.witness, self.options.sync) {
             Ok(Some(found)) => Ok(Some(found)),
             Ok(None) => Err(self.corrupt("the witness file has no valid slot")),
@@ -71,8 +73,9 @@ impl Opening<'_> {
         tree: Tree,
         meta: Option<Meta>,
         mut witness: Witness,
-        says: Testimony,
+        found: &Found,
     ) -> Result<Opened, StoreError> {
+        let says = found.says;
         let lost = || {
             let saw = says.head.seq;
             self.corrupt(format!(
@@ -80,6 +83,7 @@ impl Opening<'_> {
             ))
         };
         let meta = meta.ok_or_else(lost)?;
+        let meta = self.redo(&tree, meta, found)?;
         verify::against_witness(&meta, says).map_err(|detail| self.corrupt(detail))?;
         self.verify_rows(&tree, &meta)?;
         // A group that a crash left between sled and the witness becomes visible now, so it
@@ -91,7 +95,7 @@ impl Opening<'_> {
                 head: meta.head,
             };
             witness
-                .write(says)
+                .write(says, &[])
                 .map_err(|e| StoreError::io("writing the witness", e))?;
         }
         Ok(Opened {
@@ -99,6 +103,21 @@ impl Opening<'_> {
             witness,
             meta,
         })
+    }
+
+    /// Puts the last group back when sled is without it and the witness kept it. It was
+    /// answered and lost, or not answered yet: either way the whole of it is right.
+    fn redo(&self, tree: &Tree, meta: Meta, found: &Found) -> Result<Meta, StoreError> {
+        let Some(redo) = redo::decode(&found.redo) else {
+            return Ok(meta);
+        };
+        if !verify::follows(&meta, &redo.meta, found.says) {
+            return Ok(meta);
+        }
+        let seq = redo.meta.head.seq;
+        tracing::info!(dir = %self.paths.dir.display(), seq, "the last group comes from the witness");
+        tree.apply(redo.batch)?;
+        Ok(redo.meta)
     }
 
     /// The witness comes last, so a store without one is new or was never finished.
@@ -154,6 +173,10 @@ impl Opening<'_> {
             .flush_every_ms(None);
         let deadline = Instant::now() + Duration::from_millis(RELEASE_WAIT_MS);
         loop {
+            // Only a matter of space and of time: sled would take the end for free segments.
+            if let Err(error) = room::cut(&self.paths.db) {
+                tracing::debug!(%error, "the unwritten end of the data file stays");
+            }
             match config.open() {
                 Ok(db) => return Ok(db),
                 Err(error) if is_held(&error) && Instant::now() < deadline => {

@@ -13,9 +13,13 @@ use crate::committer::{Answer, Committer, Job, Pending};
 use crate::counters::StoreCounters;
 use crate::files::Paths;
 use crate::open::{self, Opened};
+use crate::room::Room;
 use crate::shared::Shared;
 use crate::view::View;
-use crate::{KEY_BYTES_MAX, Scan, StoreError, StoreOptions, Table, Txn, key, row, watchdog};
+use crate::witness_writer::WitnessWriter;
+use crate::{
+    KEY_BYTES_MAX, Scan, StoreError, StoreOptions, SyncMode, Table, Txn, key, row, watchdog,
+};
 
 /// The number of a commit: 1 for the store's first, each later one more, without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,7 +44,7 @@ pub struct StoreStatus {
     pub rows_by_table: BTreeMap<String, u64>,
     /// Commits since the store was made; the last one's [`CommitSeq`].
     pub commits: u64,
-    /// Size of sled's files in bytes.
+    /// Size of sled's files in bytes, with the room of up to 2 MiB that is kept ahead.
     pub bytes_on_disk: u64,
     /// Why the store takes no more commits, when it does not.
     pub failed: Option<Arc<str>>,
@@ -70,6 +74,13 @@ impl Store {
         } = open::open(&paths, &options)?;
         let db_file =
             File::open(&paths.db).map_err(|e| StoreError::io("opening the data file", e))?;
+        let room = match options.sync {
+            SyncMode::Fdatasync => Room::new(&paths.db),
+            SyncMode::Never => Ok(Room::none()),
+        };
+        let room = room.map_err(|e| StoreError::io("opening the data file", e))?;
+        let witness = WitnessWriter::new(witness, options.sync)
+            .map_err(|e| StoreError::io("starting a thread", e))?;
         let view = View::new(tree.clone(), meta.clone());
         let shared = Arc::new(Shared::new(paths.dir, view));
         let (queue, jobs) = mpsc::channel(options.queue_writes_max);
@@ -78,6 +89,8 @@ impl Store {
             queue: jobs,
             tree,
             db_file,
+            db_path: paths.db,
+            room,
             witness,
             meta,
             batch_writes_max: options.batch_writes_max,

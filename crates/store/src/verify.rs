@@ -15,7 +15,8 @@ pub(crate) fn against_witness(meta: &Meta, says: Testimony) -> Result<(), String
     if meta.store_id != says.store_id {
         return Err("the witness belongs to another store".to_owned());
     }
-    // sled is synced before the witness, so a crash leaves it at most one group ahead.
+    // Either sled is synced before the witness or the witness holds the group, which was put
+    // back by now: so a crash leaves sled at most one group ahead.
     if witness == store || witness == meta.previous {
         return Ok(());
     }
@@ -25,6 +26,12 @@ pub(crate) fn against_witness(meta: &Meta, says: Testimony) -> Result<(), String
     } else {
         format!("store and witness do not fit: store at commit {at}, witness at commit {saw}")
     })
+}
+
+/// Whether the group that ends with `next` is the one after `meta` and the one the witness saw.
+pub(crate) fn follows(meta: &Meta, next: &Meta, says: Testimony) -> bool {
+    let same_store = meta.store_id == says.store_id && next.store_id == says.store_id;
+    same_store && next.previous == meta.head && next.head == says.head
 }
 
 /// Reads every row: checksums, and count and digest per table.

@@ -1,11 +1,14 @@
 //! The witness: a small file beside sled that says how far the store has come.
 //!
 //! sled finds the end of its log by itself and takes a damaged record for the end, so it
-//! cannot see that its tail is missing. The witness is written after sled's sync and before
-//! the commit is answered: it may be one group behind sled, never ahead.
+//! cannot see that its tail is missing. A commit is answered when both have its group. A group
+//! that fits is kept in the witness as a whole, and the two are written at once: after a crash
+//! sled may be one group behind the witness, and the witness makes it good. A larger group goes
+//! to sled first: then the witness may be one group behind sled, never ahead.
 //!
-//! Two slots of 4 KiB are written in turn, so a torn write leaves the other one. Slot:
-//! `magic 8 | generation u64 | store id u64 | seq u64 | chain u64 | crc32 u32`, little-endian.
+//! Two slots of 32 KiB are written in turn, so a torn write leaves the other one. Slot:
+//! `magic 8 | generation u64 | store id u64 | seq u64 | chain u64 | redo bytes u32 | redo |
+//! crc32 u32`, little-endian. The file never grows, so a sync of it writes no metadata.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -17,10 +20,15 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::SyncMode;
 use crate::codec::Fields;
 use crate::meta::Head;
+use crate::redo::REDO_BYTES_MAX;
 
-const SLOT_BYTES: usize = 4096;
-const MAGIC: &[u8; 8] = b"DTWITN01";
-const CONTENT_BYTES: usize = 40;
+const SLOT_BYTES: usize = 32 << 10;
+const MAGIC: &[u8; 8] = b"DTWITN02";
+const HEADER_BYTES: usize = 44;
+const CRC_BYTES: usize = 4;
+/// What is written of a slot is a multiple of this.
+const BLOCK_BYTES: usize = 4096;
+const _: () = assert!(HEADER_BYTES + REDO_BYTES_MAX + CRC_BYTES <= SLOT_BYTES);
 
 /// The open witness file.
 pub(crate) struct Witness {
@@ -36,6 +44,14 @@ pub(crate) struct Testimony {
     pub(crate) head: Head,
 }
 
+/// What a witness file holds: the newest testimony, and its group when that was kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) says: Testimony,
+    /// Empty when the group was too large.
+    pub(crate) redo: Vec<u8>,
+}
+
 impl Witness {
     /// Makes the file whole or not at all: it appears under its name only when synced.
     pub(crate) fn create(path: &Path, says: Testimony, sync: SyncMode) -> io::Result<Witness> {
@@ -47,7 +63,8 @@ impl Witness {
             .truncate(true)
             .open(&draft)?;
         let mut content = vec![0; 2 * SLOT_BYTES];
-        content[..SLOT_BYTES].copy_from_slice(&encode(0, says));
+        let slot = encode(0, says, &[]);
+        content[..slot.len()].copy_from_slice(&slot);
         file.write_all_at(&content, 0)?;
         file.sync_all()?;
         std::fs::rename(&draft, path)?;
@@ -59,7 +76,7 @@ impl Witness {
     }
 
     /// Reads the newest valid slot; the inner `None` says that there is none.
-    pub(crate) fn open(path: &Path, sync: SyncMode) -> io::Result<Option<(Witness, Testimony)>> {
+    pub(crate) fn open(path: &Path, sync: SyncMode) -> io::Result<Option<(Witness, Found)>> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let mut content = Vec::new();
         io::Read::read_to_end(
@@ -74,24 +91,24 @@ impl Witness {
             decode(slot).filter(|(generation, _)| generation % 2 == index as u64)
         });
         let newest = valid.max_by_key(|(generation, _)| *generation);
-        Ok(newest.map(|(generation, says)| {
+        Ok(newest.map(|(generation, found)| {
             (
                 Witness {
                     file,
                     generation,
                     sync,
                 },
-                says,
+                found,
             )
         }))
     }
 
-    /// Writes the next slot; on the disk when it returns, unless syncing is off. Gives the
-    /// number of syncs.
-    pub(crate) fn write(&mut self, says: Testimony) -> io::Result<u64> {
+    /// Writes the next slot; on the disk when it returns, unless syncing is off. `redo` has at
+    /// most [`REDO_BYTES_MAX`]. Gives the number of syncs.
+    pub(crate) fn write(&mut self, says: Testimony, redo: &[u8]) -> io::Result<u64> {
         self.generation += 1;
         let offset = (self.generation % 2) * SLOT_BYTES as u64;
-        let slot = encode(self.generation, says);
+        let slot = encode(self.generation, says, redo);
         match self.sync {
             SyncMode::Never => self.file.write_all_at(&slot, offset).map(|()| 0),
             SyncMode::Fdatasync => self.write_synced(&slot, offset).map(|()| 1),
@@ -113,27 +130,23 @@ impl Witness {
     }
 }
 
-fn encode(generation: u64, says: Testimony) -> [u8; SLOT_BYTES] {
-    let mut slot = [0; SLOT_BYTES];
-    slot[..8].copy_from_slice(MAGIC);
-    let fields = [generation, says.store_id, says.head.seq, says.head.chain];
-    for (place, field) in slot[8..CONTENT_BYTES]
-        .as_chunks_mut::<8>()
-        .0
-        .iter_mut()
-        .zip(fields)
-    {
-        *place = field.to_le_bytes();
+fn encode(generation: u64, says: Testimony, redo: &[u8]) -> Vec<u8> {
+    let mut slot = Vec::with_capacity(HEADER_BYTES + redo.len() + BLOCK_BYTES);
+    slot.extend_from_slice(MAGIC);
+    for field in [generation, says.store_id, says.head.seq, says.head.chain] {
+        slot.extend_from_slice(&field.to_le_bytes());
     }
-    let crc = crc32fast::hash(&slot[..CONTENT_BYTES]);
-    slot[CONTENT_BYTES..CONTENT_BYTES + 4].copy_from_slice(&crc.to_le_bytes());
+    slot.extend_from_slice(&(redo.len() as u32).to_le_bytes());
+    slot.extend_from_slice(redo);
+    let crc = crc32fast::hash(&slot);
+    slot.extend_from_slice(&crc.to_le_bytes());
+    slot.resize(slot.len().next_multiple_of(BLOCK_BYTES), 0);
     slot
 }
 
-fn decode(slot: &[u8]) -> Option<(u64, Testimony)> {
-    let crc = crc32fast::hash(slot.get(..CONTENT_BYTES)?);
+fn decode(slot: &[u8]) -> Option<(u64, Found)> {
     let mut fields = Fields(slot);
-    if fields.take(8)? != MAGIC {
+    if fields.take(MAGIC.len())? != MAGIC {
         return None;
     }
     let (generation, store_id) = (fields.u64()?, fields.u64()?);
@@ -141,7 +154,11 @@ fn decode(slot: &[u8]) -> Option<(u64, Testimony)> {
         seq: fields.u64()?,
         chain: fields.u64()?,
     };
-    (fields.u32()? == crc).then_some((generation, Testimony { store_id, head }))
+    let redo_bytes = usize::try_from(fields.u32()?).ok()?;
+    let redo = fields.take(redo_bytes)?.to_vec();
+    let crc = crc32fast::hash(&slot[..HEADER_BYTES + redo_bytes]);
+    let says = Testimony { store_id, head };
+    (fields.u32()? == crc).then_some((generation, Found { says, redo }))
 }
 
 #[cfg(test)]
@@ -164,22 +181,28 @@ mod tests {
         let path = dir.path().join("WITNESS");
         let mut witness = Witness::create(&path, says(1), SyncMode::Fdatasync).unwrap();
         for seq in 2..=5 {
-            assert_eq!(witness.write(says(seq)).unwrap(), 1);
+            let redo = vec![seq as u8; seq as usize * 2000];
+            assert_eq!(witness.write(says(seq), &redo).unwrap(), 1);
         }
         let read = || {
             Witness::open(&path, SyncMode::Fdatasync)
                 .unwrap()
-                .map(|(_, says)| says)
+                .map(|(_, found)| found)
         };
-        assert_eq!(read(), Some(says(5)));
+        let found = |seq: u64| {
+            Some(Found {
+                says: says(seq),
+                redo: vec![seq as u8; seq as usize * 2000],
+            })
+        };
+        assert_eq!(read(), found(5));
 
-        // Generation 4 lies in slot 0: tear it, then its elder too.
-        witness.file.write_all_at(&[0xff; 64], 0).unwrap();
-        assert_eq!(read(), Some(says(4)));
-        witness
-            .file
-            .write_all_at(&[0xff; 64], SLOT_BYTES as u64)
-            .unwrap();
+        // Generation 4 lies in slot 0: tear it in its last block, then its elder too.
+        let torn = 2 * BLOCK_BYTES as u64;
+        witness.file.write_all_at(&[0xff; 64], torn).unwrap();
+        assert_eq!(read(), found(4));
+        let elder = SLOT_BYTES as u64;
+        witness.file.write_all_at(&[0xff; 64], elder).unwrap();
         assert_eq!(read(), None);
     }
 }

@@ -69,7 +69,8 @@ async fn child_commits_until_it_is_killed() {
 async fn nothing_acknowledged_is_lost_in_20_kills() {
     let mut random = seeded();
     let dir = tempfile::tempdir().unwrap();
-    let mut acked = Vec::new();
+    let db_bytes = || std::fs::metadata(dir.path().join("db")).unwrap().len();
+    let (mut acked, mut with_room) = (Vec::new(), 0);
     for round in 0..20 {
         let mut child = command("child_commits_until_it_is_killed", dir.path())
             .stdout(Stdio::piped())
@@ -80,6 +81,9 @@ async fn nothing_acknowledged_is_lost_in_20_kills() {
         child.kill().unwrap();
         acked.extend(lines(&mut child, "ACK "));
         child.wait().unwrap();
+        let killed_bytes = db_bytes();
+        let has_room = killed_bytes >= 2 << 20;
+        with_room += usize::from(has_room);
 
         let store = open(dir.path());
         let (rows, twins) = (contents(&store, ROWS), contents(&store, OTHER));
@@ -108,8 +112,13 @@ async fn nothing_acknowledged_is_lost_in_20_kills() {
             "round {round}: commits are numbered without gaps"
         );
         store.close().await.unwrap();
+        assert!(
+            !has_room || db_bytes() < killed_bytes,
+            "round {round}: the room is cut off"
+        );
     }
-    println!("{} acknowledged", acked.len());
+    println!("{} acknowledged, {with_room} times with room", acked.len());
+    assert!(with_room > 0);
     assert!(acked.len() >= 20);
 }
 
