@@ -237,9 +237,16 @@ fn damage(site: &Site, chance: &mut Chance) -> String {
         .write(true)
         .open(path)
         .unwrap();
-    let at = chance.between(0, file.metadata().unwrap().len() - 1);
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, at).unwrap();
+    // The store keeps room ahead of its data: zeros say nothing and are no target.
+    let last = file.metadata().unwrap().len() - 1;
+    let (mut at, mut byte) = (0, [0]);
+    for _ in 0..10_000 {
+        at = chance.between(0, last);
+        file.read_exact_at(&mut byte, at).unwrap();
+        if byte[0] != 0 {
+            break;
+        }
+    }
     byte[0] ^= 1 << chance.between(0, 7);
     file.write_all_at(&byte, at).unwrap();
     format!("{name}, byte {at}")

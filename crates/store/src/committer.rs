@@ -1,8 +1,9 @@
 //! The committer: the one thread that writes.
 //!
 //! It takes what waits in the queue as one group: conditions and writes, one sled batch,
-//! flush and fdatasync, beside it or after it the witness, answers. sled's own `flush_async` deadlocks under load, and one
-//! fdatasync for many transactions is what makes commits cheap.
+//! flush and fdatasync, beside it or after it the witness, answers. sled's own
+//! `flush_async` deadlocks under load, and one fdatasync for many transactions is what
+//! makes commits cheap.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
