@@ -2,13 +2,14 @@
 //!
 //! The effect of a step is a line `e` in a file of its own, written 50 ms after a line
 //! `s`; a step whose file holds two `e` was done twice. The tool is `once`: nothing
-//! but a look at the file tells a new life of the node whether it was done.
+//! but a look at the file tells a new life of the node whether it was done. The output of
+//! such a step died with the node, so the result takes what the probe saw instead.
 
 use super::{Setup, fresh};
 use detent_bus::Messages;
 use detent_bus::local::socket::SocketClient;
 use detent_protocol::goal::{Accepted, IdempotencyKey, Submit};
-use detent_protocol::messages::{Answer, Ask, Query};
+use detent_protocol::messages::{Answer, Ask, GoalLine, Query};
 use detent_protocol::{TenantId, subject};
 use detent_tool_executor::FnKind;
 use serde_json::json;
@@ -42,10 +43,13 @@ pub(crate) async fn run(goals: u64, steps: usize) -> bool {
     let client = connect(&dir).await;
     let ended = wait_ended(&client, goals).await;
     let all = killed.elapsed();
+    let lost = goals - ended;
+    if lost > 0 {
+        tell_lost(&client).await;
+    }
     worker.kill().expect("kill -9");
     worker.wait().expect("its end");
     let seen = effects(&dir);
-    let lost = goals - ended;
     println!(
         "w3       {goals} goals x {steps} steps, killed -9 after {} effects with {} in flight: lost {lost}, \
          effects done twice {}, repeated starts {}, first new effect {:.2} s, all done {:.2} s",
@@ -128,27 +132,46 @@ async fn connect(dir: &Path) -> SocketClient {
 async fn wait_ended(client: &dyn Messages, goals: u64) -> u64 {
     let begin = Instant::now();
     loop {
-        let tenant = TenantId::default();
-        let ask = Ask::List {
-            open_only: false,
-            after: None,
-            limit: 1000,
-        };
-        let to = subject::query(&tenant);
-        let query = Query { tenant, ask };
-        let answer = detent_bus::call(client, &to, &query, Duration::from_secs(30)).await;
-        let Ok(Answer::Goals { goals: lines }) = answer else {
-            panic!("{answer:?}");
-        };
+        let lines = lines(client).await;
         let open = lines.iter().filter(|l| l.status.is_none()).count();
         let good = lines
             .iter()
-            .filter(|l| l.status.as_deref() == Some("succeeded"))
-            .count() as u64;
+            .filter(|l| l.status.as_deref() == Some("succeeded"));
+        let good = good.count() as u64;
         if (open == 0 && lines.len() as u64 == goals) || begin.elapsed() > Duration::from_secs(60) {
             return good;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn lines(client: &dyn Messages) -> Vec<GoalLine> {
+    let tenant = TenantId::default();
+    let ask = Ask::List {
+        open_only: false,
+        after: None,
+        limit: 1000,
+    };
+    let to = subject::query(&tenant);
+    let query = Query { tenant, ask };
+    match detent_bus::call(client, &to, &query, Duration::from_secs(30)).await {
+        Ok(Answer::Goals { goals }) => goals,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Says how the goals ended that did not succeed.
+async fn tell_lost(client: &dyn Messages) {
+    for line in lines(client).await {
+        if line.status.as_deref() != Some("succeeded") {
+            let tenant = TenantId::default();
+            let to = subject::query(&tenant);
+            let ask = Ask::Show { goal: line.goal };
+            let query = Query { tenant, ask };
+            let shown: Result<Answer, _> =
+                detent_bus::call(client, &to, &query, Duration::from_secs(30)).await;
+            println!("w3 lost  {shown:?}");
+        }
     }
 }
 
@@ -188,7 +211,7 @@ fn setup(dir: &Path) -> Setup {
             agent += &format!("after = [\"s{}\"]\n", i - 1);
         }
     }
-    agent += "[playbook.result]\nvalid = { \"$step\" = \"s4\", at = \"/ok\" }\n";
+    agent += "[playbook.result]\nvalid = { \"$step\" = \"s4\" }\n";
     let tools = format!(
         r#"
 [[tool]]
@@ -199,7 +222,7 @@ settles_within_ms = 0
 identity = ["/i"]
 [tool.probe]
 probe = "file"
-output_at = "/none"
+output_at = ""
 [tool.probe.params]
 path = {{ "$concat" = ["{}/effects/", {{ "$args" = "/goal" }}, "-", {{ "$args" = "/i" }}] }}
 parse = "text"
