@@ -73,3 +73,35 @@ async fn one_goal_more_than_the_limit_is_refused_with_a_time_to_come_back() {
     assert_eq!(code(&result(&node, late).await), None);
     node.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_goal_without_any_budget_ends_and_gives_its_place_back() {
+    let tools = "[[tool]]\nname = \"slow\"\neffect = \"read\"\nkind = \"fn\"\n";
+    let bed = Bed::new(&[
+        (
+            "detent.toml",
+            "agents = [\"a.toml\"]\ntools = [\"t.toml\"]\n".into(),
+        ),
+        ("a.toml", format!("{AGENT}[budget]\nplan_calls = 0\n")),
+        ("t.toml", tools.into()),
+    ]);
+    let kind = FnKind::new("fn", |_| async { Ok(json!({})) });
+    let node = bed
+        .node(&["node.goals_in_flight_max=1"], Arc::new(kind))
+        .await;
+    let goal = submit(&node, "a", json!({})).await.unwrap().goal;
+    let ended = result(&node, goal).await;
+    assert_eq!(code(&ended), Some("BUDGET_EXHAUSTED"));
+    let begin = std::time::Instant::now();
+    while node.in_flight() > 0 {
+        assert!(
+            begin.elapsed() < super::support::PATIENCE,
+            "its place is lost"
+        );
+        tokio::task::yield_now().await;
+    }
+    // The acceptance is in the audit log like every other transition.
+    node.stop().await;
+    let audit = std::fs::read_to_string(bed.path("data/audit.log")).unwrap();
+    assert!(audit.contains("\"new_goal\""), "{audit}");
+}

@@ -182,7 +182,13 @@ impl Actor for GoalActor {
                 let _ = reply.send(answer);
             }
             GoalMsg::Recover => w.recover(&me).await?,
-            GoalMsg::Begin(commands) => w.carry_out(&me, commands),
+            GoalMsg::Begin(commands) => {
+                // A goal without any budget ends with its first entry.
+                if w.goal.ended.is_some() {
+                    w.tell_result(w.goal.at_ms).await;
+                }
+                w.after_turn(&me, commands);
+            }
             GoalMsg::Panic => panic!("asked to fail"),
         }
         Ok(())

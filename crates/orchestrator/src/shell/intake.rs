@@ -2,7 +2,7 @@
 
 use super::append::{Appended, append_once, legible};
 use super::goal::{GoalMsg, Start};
-use super::{Shared, check, load};
+use super::{Shared, Transition, check, kinds, load, reason};
 use crate::decide::{Bug, Context, decide};
 use crate::event::{Event, NewGoal};
 use crate::state::GoalState;
@@ -16,7 +16,7 @@ use detent_protocol::journal::{Entry, GENESIS};
 use detent_protocol::messages::{Answer, Control, Controlled, Query};
 use detent_protocol::{Code, Fault, GOAL_BYTES_MAX, GoalId};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// What a desk answers.
@@ -208,6 +208,7 @@ async fn take(
         duplicate: false,
         result: None,
     };
+    let began = Instant::now();
     let now_ms = shared.env.now_ms();
     let cx = Context {
         definition: &definition,
@@ -228,6 +229,7 @@ async fn take(
     };
     let (bytes, hash) = entry.encode(&GENESIS)?;
     legible(&bytes)?;
+    let turn = began.elapsed();
     if shared.options.bug == Some(Bug::AckEarly) {
         let shared = shared.clone();
         tokio::spawn(async move {
@@ -248,6 +250,18 @@ async fn take(
         Ok(Appended::Refused(fault)) => return Err(fault),
         Err(fault) => return Err(fault.retry_after_ms(RETRY_AFTER_MS)),
     };
+    shared.hooks.transition(Transition {
+        tenant: key.tenant.clone(),
+        goal: key.goal,
+        epoch: 1,
+        n: decision.next.n,
+        phase: decision.next.phase(),
+        event: "new_goal",
+        records: kinds(&entry.records),
+        duration: began.elapsed(),
+        turn,
+        reason: reason(&entry.records),
+    });
     let start = Start::New {
         state: Box::new(decision.next),
         seq,
