@@ -99,7 +99,11 @@ pub fn left_over(
 /// A log can't be read.
 pub fn lived_past(home: &Path, takeovers_ms: &BTreeSet<u64>) -> Result<usize> {
     let times = ghost_times(home)?;
-    let past = |&(first, last): &(u64, u64)| takeovers_ms.range(first + 1..last).next().is_some();
+    // One that gave a single sign of life has lived past nothing.
+    let past = |&(first, last): &(u64, u64)| {
+        let mut takeovers = takeovers_ms.iter();
+        takeovers.any(|at| first < *at && *at < last)
+    };
     Ok(times.values().filter(|t| past(t)).count())
 }
 
@@ -142,6 +146,9 @@ mod tests {
         std::fs::write(home.path().join("ghosts/a"), "100\n120\n140\n").unwrap();
         let past = |ms| lived_past(home.path(), &BTreeSet::from([ms])).unwrap();
         assert_eq!((past(90), past(130), past(150)), (0, 1, 0));
+        // One that was killed after its first sign of life.
+        std::fs::write(home.path().join("ghosts/b"), "120\n").unwrap();
+        assert_eq!((past(119), past(120), past(121)), (1, 1, 1));
     }
 
     #[test]
