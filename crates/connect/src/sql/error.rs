@@ -17,6 +17,10 @@ pub enum SqlError {
     /// Another connection holds the database; it was waited for.
     #[error("the database is locked by another connection")]
     Busy,
+    /// A writer was killed in the middle of a write, and what it left could not be taken
+    /// back: no right to write, or somebody holds the database.
+    #[error("the database was left in the middle of a write; a writer has to open it first")]
+    Unfinished,
     /// The query, its parameters or the file can't be used.
     #[error("{message}")]
     Invalid {
@@ -60,10 +64,8 @@ impl SqlError {
             Some(ErrorCode::OperationInterrupted) => Self::Timeout { timeout_ms },
             Some(ErrorCode::AuthorizationForStatementDenied) => Self::NotReadOnly,
             // The statement can't be why: it was refused before. It is what a killed
-            // writer left behind, which only a writer may take back.
-            Some(ErrorCode::ReadOnly) => Self::invalid(
-                "the database was left in the middle of a write; a writer has to open it first",
-            ),
+            // writer left behind.
+            Some(ErrorCode::ReadOnly) => Self::Unfinished,
             _ => Self::Invalid { message },
         }
     }
