@@ -14,8 +14,8 @@
 //!
 //! Promises:
 //! - A probe only looks. It changes nothing (but that SQLite takes back what a killed
-//!   writer left unfinished in a database, as the next reader would), and what it looks at can't hang it: every
-//!   look ends within its bound.
+//!   writer left unfinished in a database, as the next reader would), and what it looks
+//!   at can't hang it: every look ends within its bound.
 //! - *Absent* is said only of what was looked at and found not to be there. A refused
 //!   connection, a locked database, a status 503, a failing program are
 //!   *unavailable*: they prove nothing, and taking them for absence would let an effect
