@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use detent_bus::local::{LocalBus, LocalOptions};
 use detent_bus::{Append, Bus, GoalKey, Handler, ServeOptions};
-use detent_protocol::{GoalId, TenantId};
+use detent_protocol::{GoalId, NodeId, TenantId};
 use detent_store::{Store, StoreOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -84,6 +84,7 @@ async fn appends(bus: &Bus, goals_at_once: usize, goals: usize) {
                     key: goal(id),
                     after,
                     entry: Bytes::from_static(&[7; ENTRY_BYTES]),
+                    by: NodeId::new("bench").expect("a name"),
                     ends: after + 1 == GOAL_APPENDS,
                 };
                 async move {

@@ -1,4 +1,4 @@
-//! How things are said and kept: five small traits and what implements them.
+//! How things are said and kept: small traits and what implements them.
 //!
 //! | trait | what it is |
 //! |---|---|
@@ -7,6 +7,7 @@
 //! | [`Slots`] | places that can be written once: effect slots |
 //! | [`Leases`] | names held for a time: hints, never the authority |
 //! | [`Blobs`] | bodies by their hash |
+//! | [`Inbox`] | messages kept until they were dealt with; only where a broker outlives the node |
 //!
 //! Promises: the same bytes travel whatever implements the traits; every queue has a
 //! bound and says when it is full; an unclear answer is an error of its own
@@ -19,6 +20,7 @@ pub mod conformance;
 pub mod env;
 pub mod failpoint;
 pub mod local;
+pub mod nats;
 mod traits;
 
 pub use traits::*;

@@ -1,4 +1,4 @@
-//! The five traits and their errors.
+//! The traits and their errors.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -165,9 +165,34 @@ pub struct Append {
     pub after: u64,
     /// The entry; opaque.
     pub entry: Bytes,
+    /// Who appends. A bus that several nodes share tells it with the open goals.
+    pub by: NodeId,
     /// It is the goal's last: the goal leaves the list of open goals in the same
     /// commit.
     pub ends: bool,
+}
+
+/// A goal that is accepted and has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenGoal {
+    /// The goal.
+    pub key: GoalKey,
+    /// Who appended last. `None`: this bus has one node only, and does not say.
+    pub by: Option<NodeId>,
+}
+
+/// Forgets a goal that has ended: what its journal held is replaced.
+#[derive(Debug, Clone)]
+pub struct Forget {
+    /// Which journal.
+    pub key: GoalKey,
+    /// The fence: sequence of the journal's last entry, never 0.
+    pub after: u64,
+    /// What stays in its place; opaque.
+    pub tombstone: Bytes,
+    /// For how long it stays: until then nothing can be "first" in this journal. It may
+    /// stay longer.
+    pub keep: Duration,
 }
 
 /// Why an append was not confirmed.
@@ -209,6 +234,11 @@ pub trait Journal: Send + Sync + 'static {
     /// sequence.
     async fn append(&self, append: Append) -> Result<u64, AppendError>;
 
+    /// Replaces a journal by one entry, its tombstone, under the fence. When it returns
+    /// `Ok` this is durable: the goal is not open, [`Journal::read`] gives the tombstone
+    /// alone, and its effect slots are gone or go soon. Gives the tombstone's sequence.
+    async fn forget(&self, forget: Forget) -> Result<u64, AppendError>;
+
     /// Entries after sequence `after`, oldest first, as many as fit in `bytes_max`
     /// but at least one where there is one. Always from the authority.
     async fn read(&self, key: &GoalKey, after: u64, bytes_max: usize)
@@ -224,7 +254,7 @@ pub trait Journal: Send + Sync + 'static {
         shard: u16,
         after: Option<&GoalKey>,
         limit: usize,
-    ) -> Result<Vec<GoalKey>, Fault>;
+    ) -> Result<Vec<OpenGoal>, Fault>;
 
     /// All goals of a tenant in key order, after `after`, at most `limit`.
     async fn goals(
@@ -302,7 +332,87 @@ pub trait Blobs: Send + Sync + 'static {
     async fn get(&self, digest: &Digest) -> Result<Option<Bytes>, Fault>;
 }
 
-/// The five together.
+/// Which durable messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Queue {
+    /// Goals handed in without waiting for an answer
+    /// ([`detent_protocol::subject::INTAKE_ALL`]).
+    Intake,
+    /// Control messages ([`detent_protocol::subject::CONTROL_ALL`]).
+    Control,
+}
+
+/// A durable message on its way to whoever deals with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// Its subject.
+    pub subject: String,
+    /// Its bytes.
+    pub payload: Bytes,
+    /// How often it was delivered, this time included.
+    pub tries: u64,
+}
+
+/// What is to become of a durable message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Disposal {
+    /// It was dealt with.
+    Done,
+    /// Not now: deliver it again after this time.
+    Later(Duration),
+    /// It can't be dealt with: keep it as a dead letter.
+    Dead(Fault),
+}
+
+/// Deals with durable messages.
+#[async_trait]
+pub trait Dealer: Send + Sync + 'static {
+    /// Deals with one. It may come again, also after `Done`: a lost confirmation looks
+    /// like none.
+    async fn deal(&self, delivery: Delivery) -> Disposal;
+}
+
+/// A message that nobody could deal with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// Its number.
+    pub number: u64,
+    /// The subject it came on.
+    pub subject: String,
+    /// Its bytes.
+    pub payload: Bytes,
+    /// Why.
+    pub fault: Fault,
+    /// How often it was tried.
+    pub tries: u64,
+    /// When it was given up, milliseconds since 1970.
+    pub at_ms: u64,
+}
+
+/// Messages that are kept until somebody has dealt with them.
+#[async_trait]
+pub trait Inbox: Send + Sync + 'static {
+    /// Keeps a message; durable when it returns. The subject decides the queue.
+    async fn put(&self, subject: &str, payload: Bytes) -> Result<(), BusError>;
+
+    /// Takes messages, at most `in_hand_max` at a time, until the guard is dropped. Those
+    /// of one subject come one after the other, in order of arrival. Several takers share.
+    async fn take(
+        &self,
+        queue: Queue,
+        in_hand_max: usize,
+        dealer: Arc<dyn Dealer>,
+    ) -> Result<Served, BusError>;
+
+    /// Dead letters with numbers above `after`, in order, at most `limit`.
+    async fn dead(&self, after: u64, limit: usize) -> Result<Vec<DeadLetter>, Fault>;
+
+    /// Puts a dead letter back into its queue, as new. `false`: there is none of this
+    /// number.
+    async fn redrive(&self, number: u64) -> Result<bool, Fault>;
+}
+
+/// The traits together.
 #[derive(Clone)]
 pub struct Bus {
     /// Requests and events.
@@ -315,6 +425,9 @@ pub struct Bus {
     pub leases: Arc<dyn Leases>,
     /// Bodies.
     pub blobs: Arc<dyn Blobs>,
+    /// Durable messages; `None` on a bus that lives only as long as its one node, where
+    /// a request that nobody could take is told so at once.
+    pub inbox: Option<Arc<dyn Inbox>>,
 }
 
 /// Asks `subject` and reads the reply: the usual way from one actor to another.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use detent_bus::local::{LocalBus, LocalOptions};
 use detent_bus::{Append, AppendError, Bus, GoalKey, SlotKey};
 use detent_protocol::effect::SlotMark;
-use detent_protocol::{Code, GoalId, StepId, TenantId};
+use detent_protocol::{Code, GoalId, NodeId, StepId, TenantId};
 use detent_store::{Store, StoreOptions};
 use std::path::Path;
 use std::process::Command;
@@ -33,6 +33,7 @@ async fn append(bus: &Bus, after: u64) -> Result<u64, AppendError> {
         key: goal(),
         after,
         entry: Bytes::from(vec![after as u8; ENTRY_BYTES]),
+        by: NodeId::new("n").unwrap(),
         ends: false,
     };
     bus.journal.append(append).await

@@ -5,11 +5,11 @@ use bytes::Bytes;
 use detent_bus::conformance::CASES;
 use detent_bus::local::{LocalBus, LocalOptions};
 use detent_bus::{
-    Append, AppendError, Bus, BusError, ENTRY_BYTES_MAX, Event, GoalKey, Handler, ServeOptions,
-    SlotKey,
+    Append, AppendError, Bus, BusError, ENTRY_BYTES_MAX, Event, GoalKey, Handler, OpenGoal,
+    ServeOptions, SlotKey,
 };
 use detent_protocol::effect::SlotMark;
-use detent_protocol::{Code, GoalId, MESSAGE_BYTES_MAX, StepId, TenantId};
+use detent_protocol::{Code, GoalId, MESSAGE_BYTES_MAX, NodeId, StepId, TenantId};
 use detent_store::{Store, StoreOptions};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -38,6 +38,7 @@ fn append(after: u64, entry: &'static [u8], ends: bool) -> Append {
         key,
         after,
         entry,
+        by: NodeId::new("n").unwrap(),
         ends,
     }
 }
@@ -108,7 +109,11 @@ async fn journals_and_slots_outlive_the_bus() {
     let page = bus.journal.read(&goal(), 0, 1000).await.unwrap();
     assert_eq!(page.iter().map(|s| s.seq).collect::<Vec<_>>(), [1, 2]);
     let open_goals = bus.journal.open_goals(goal().goal.shard(), None, 10).await;
-    assert_eq!(open_goals, Ok(vec![goal()]));
+    let open = OpenGoal {
+        key: goal(),
+        by: None,
+    };
+    assert_eq!(open_goals, Ok(vec![open]));
     assert_eq!(bus.slots.read(&slot).await, Ok(Some(mark)));
     let body = bus.blobs.get(&digest).await.unwrap();
     assert_eq!(body.unwrap(), "body");

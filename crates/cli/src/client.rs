@@ -57,7 +57,7 @@ impl Client {
 
     pub(crate) async fn control(&self, goal: GoalId, verb: Verb) -> Result<Controlled, Fault> {
         let tenant = TenantId::default();
-        let subject = subject::control(&tenant, &goal);
+        let subject = subject::steer(&tenant, &goal);
         let by = std::env::var("USER").unwrap_or_else(|_| "command line".to_owned());
         let control = Control {
             tenant,

@@ -30,7 +30,9 @@ pub(crate) fn of_code(code: Code) -> u8 {
         | Code::JournalStorage
         | Code::JournalUnreadable
         | Code::InternalLogicError => INTERNAL,
-        Code::NodeUnreachable | Code::DataDirLocked | Code::PortTaken => NOT_NOW,
+        Code::NodeUnreachable | Code::DataDirLocked | Code::PortTaken | Code::NodeNameTaken => {
+            NOT_NOW
+        }
         code if code.retryable() => NOT_NOW,
         _ => REFUSED,
     }

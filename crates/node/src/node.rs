@@ -372,7 +372,12 @@ impl Assembly {
     }
 
     async fn start_observer(&self, root: ActorCell) -> Result<(), Fault> {
-        let mut options = ObserverOptions::new(self.work_root(), &self.config.dir, &self.data_dir);
+        let mut options = ObserverOptions::new(
+            self.name.clone(),
+            self.work_root(),
+            &self.config.dir,
+            &self.data_dir,
+        );
         options.redactor = self.redactor.clone();
         let mut process = ProcessProbeOptions::new(self.probe_tag());
         if let Ok(path) = std::env::var("PATH") {

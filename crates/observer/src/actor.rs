@@ -33,13 +33,15 @@ impl Observer {
     ) -> Result<ObserverHandle, ObserverError> {
         let options = options.prepared()?;
         let serve = ServeOptions {
-            group: options.group.clone(),
+            group: String::new(),
             concurrency_max: options.concurrency_max,
             queue_max: options.queue_max,
         };
+        let subject = subject::observations_of(&options.node);
         let service = Arc::new(Service::new(options, probes, env)?);
         let start = Start {
             bus,
+            subject,
             serve,
             service: Arc::clone(&service),
         };
@@ -107,6 +109,7 @@ struct Shell;
 
 struct Start {
     bus: Bus,
+    subject: String,
     serve: ServeOptions,
     service: Arc<Service>,
 }
@@ -125,7 +128,7 @@ impl Actor for Shell {
     ) -> Result<Self::State, ActorProcessingErr> {
         let messages = &start.bus.messages;
         let served = messages
-            .serve(subject::OBSERVE_ALL, start.serve, start.service)
+            .serve(&start.subject, start.serve, start.service)
             .await?;
         Ok(Some(served))
     }

@@ -1,6 +1,7 @@
 //! Settings of an observer.
 
 use crate::error::ObserverError;
+use detent_protocol::NodeId;
 use detent_protocol::redact::Redactor;
 use std::path::PathBuf;
 
@@ -25,16 +26,17 @@ pub struct ObserverOptions {
     pub concurrency_max: usize,
     /// Requests that wait beyond these.
     pub queue_max: usize,
-    /// Observers with the same group share the requests.
-    pub group: String,
+    /// The node whose goals' folders are here; it alone is looked for.
+    pub node: NodeId,
     /// Masks secrets in what is answered.
     pub redactor: Redactor,
 }
 
 impl ObserverOptions {
-    /// 10 s a look, 32 at a time, 1,024 waiting, group `detent`, and a redactor that
+    /// 10 s a look, 32 at a time, 1,024 waiting, and a redactor that
     /// knows only the shapes of secrets.
     pub fn new(
+        node: NodeId,
         work_root: impl Into<PathBuf>,
         config_dir: impl Into<PathBuf>,
         data_dir: impl Into<PathBuf>,
@@ -46,7 +48,7 @@ impl ObserverOptions {
             timeout_ms: 10_000,
             concurrency_max: 32,
             queue_max: 1_024,
-            group: "detent".into(),
+            node,
             redactor: Redactor::default(),
         }
     }

@@ -204,6 +204,26 @@ codes! {
         what "The address to listen on is in use.",
         cause "Another node or program listens there.",
         next "Set another `node.http_listen`, or port 0 for any free one.";
+    BrokerUnreachable = "BROKER_UNREACHABLE", retry true,
+        what "The message broker can't be reached.",
+        cause "It is not running, the address is wrong, or the network is cut. Nothing that was accepted is lost; goals go on when it is back.",
+        next "Check `nats.url` and the server; `detent doctor` tries each step and says which fails.";
+    BrokerRefused = "BROKER_REFUSED", retry false,
+        what "The message broker refused the connection, or denied permission for a subject or a stream.",
+        cause "Wrong or missing credentials, no JetStream for this account, or a user without the permissions of its role.",
+        next "The message names the subject. `cluster/nats/` has the permissions of each role; `detent doctor` tries each one.";
+    StreamSettings = "STREAM_SETTINGS", retry false,
+        what "A stream is missing, or stands with weaker settings than what it keeps needs.",
+        cause "It was made by hand or by an older version, or its settings were changed: fewer copies, memory instead of files, an age limit, deletes allowed.",
+        next "The message names each setting. `detent nats setup` makes what is missing and mends what may be changed in place; the rest has to be changed by an operator.";
+    NodeNameTaken = "NODE_NAME_TAKEN", retry false,
+        what "Another node with this name is running on the same broker.",
+        cause "Two nodes were given one name, or a data directory was copied.",
+        next "Give each node its own `node.name`; if the other one has just died, its name is free after a few seconds.";
+    EventsGone = "EVENTS_GONE", retry false,
+        what "The events that were asked for are no longer kept one by one.",
+        cause "The goal ended longer ago than journals are kept; its result is still known.",
+        next "`detent goals show` gives the result; `detent goals export` reads the archive while that is kept.";
     NodeUnreachable = "NODE_UNREACHABLE", retry true,
         what "No node answers.",
         cause "None is running on this data directory, or it is starting.",
@@ -258,6 +278,10 @@ impl Code {
             C::InputTooLarge => {
                 "In the answer to a request, which then was refused; as the fault of a step whose call is too large; as `error_code` of a goal of which something did not fit."
             }
+            C::BrokerUnreachable | C::BrokerRefused | C::StreamSettings | C::NodeNameTaken => {
+                "On stderr of a command that needs the broker, above all `detent up` and `detent doctor`; a node that loses it later says so in its log and in `/readyz`."
+            }
+            C::EventsGone => "In the answer to a query for a goal's events.",
             C::GoalUnknown => "In the answer to a control message or a query about a goal.",
             C::ModelUnavailable
             | C::ModelMalformed

@@ -8,11 +8,33 @@ pub fn submit(tenant: &TenantId, agent: &AgentName) -> String {
 }
 /// All submissions.
 pub const SUBMIT_ALL: &str = "detent.*.submit.*";
-/// Control messages of a goal.
+/// Goals that are handed in without waiting for an answer; kept until they were taken or
+/// refused.
+pub fn intake(tenant: &TenantId, agent: &AgentName) -> String {
+    format!("detent.{tenant}.intake.{agent}")
+}
+/// All goals handed in.
+pub const INTAKE_ALL: &str = "detent.*.intake.*";
+/// Why something that was handed in was refused; `name` is the goal's idempotency key
+/// where it is a name, else the goal.
+pub fn refused(tenant: &TenantId, name: &str) -> String {
+    format!("detent.{tenant}.refused.{name}")
+}
+/// Requests that control a goal, answered with what came of it.
+pub fn steer(tenant: &TenantId, goal: &GoalId) -> String {
+    format!("detent.{tenant}.steer.{goal}")
+}
+/// All requests that control a goal.
+pub const STEER_ALL: &str = "detent.*.steer.*";
+/// The same, for the goals that one node owns.
+pub fn owner(node: &NodeId) -> String {
+    format!("detent.owner.{node}")
+}
+/// Control messages of a goal that are kept until its owner has dealt with them.
 pub fn control(tenant: &TenantId, goal: &GoalId) -> String {
     format!("detent.{tenant}.control.{goal}")
 }
-/// All control messages.
+/// All control messages that are kept.
 pub const CONTROL_ALL: &str = "detent.*.control.*";
 /// Questions about goals: list, show, export, events.
 pub fn query(tenant: &TenantId) -> String {
@@ -42,22 +64,26 @@ pub fn reason(provider: &str) -> String {
 }
 /// All planner requests.
 pub const REASON_ALL: &str = "detent.reason.*";
-/// Calls of a tool.
-pub fn tool(tool: &ToolName) -> String {
-    format!("detent.tool.{tool}")
+/// Calls of a tool on one node: the one that has the goal's folder.
+pub fn tool(tool: &ToolName, node: &NodeId) -> String {
+    format!("detent.tool.{tool}.{node}")
 }
-/// All tool calls.
-pub const TOOL_ALL: &str = "detent.tool.*";
+/// All tool calls on one node.
+pub fn tools_of(node: &NodeId) -> String {
+    format!("detent.tool.*.{node}")
+}
 /// Seals and cancels for the executor on one node.
 pub fn executor(node: &NodeId) -> String {
     format!("detent.executor.{node}")
 }
-/// Observations by probes of one kind.
-pub fn observe(probe: &str) -> String {
-    format!("detent.observe.{probe}")
+/// Observations by probes of one kind on one node: the one that has the goal's folder.
+pub fn observe(probe: &str, node: &NodeId) -> String {
+    format!("detent.observe.{probe}.{node}")
 }
-/// All observations.
-pub const OBSERVE_ALL: &str = "detent.observe.*";
+/// All observations on one node.
+pub fn observations_of(node: &NodeId) -> String {
+    format!("detent.observe.*.{node}")
+}
 
 /// Does `subject` match `pattern` (`*` one token, a trailing `>` one or more)?
 pub fn matches(pattern: &str, subject: &str) -> bool {

@@ -269,7 +269,7 @@ impl Publishers {
             by: "publisher".into(),
             verb: verb.clone(),
         };
-        let subject = subject::control(&control.tenant, &goal);
+        let subject = subject::steer(&control.tenant, &goal);
         let answer = self.ask::<_, Controlled>(&subject, &control).await;
         self.say(format!("control {goal} {verb:?}: {answer:?}"));
         if answer.is_ok() {

@@ -12,7 +12,7 @@ use detent_bus::env::SharedEnv;
 use detent_bus::{Bus, BusError, Handler, ServeOptions, Served};
 use detent_protocol::envelope::{self, Message};
 use detent_protocol::messages::{SealAttempt, SealGoal, ToolCall};
-use detent_protocol::{Code, Fault, subject};
+use detent_protocol::{Code, Fault, NodeId, subject};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef};
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,7 +144,7 @@ async fn serve_calls(core: &Arc<Core>) -> Result<Served, BusError> {
     let handler = Arc::new(Calls(Arc::clone(core)));
     core.bus
         .messages
-        .serve(subject::TOOL_ALL, options, handler)
+        .serve(&subject::tools_of(&core.options.node), options, handler)
         .await
 }
 
@@ -164,7 +164,9 @@ struct Calls(Arc<Core>);
 #[async_trait]
 impl Handler for Calls {
     async fn handle(&self, subject: &str, payload: Bytes) -> Bytes {
-        let call = envelope::expect::<ToolCall>(&payload).and_then(|call| addressed(subject, call));
+        let node = &self.0.options.node;
+        let call = envelope::expect::<ToolCall>(&payload);
+        let call = call.and_then(|call| addressed(subject, node, call));
         envelope::reply(match call {
             Ok(call) => self.0.call(&call).await,
             Err(fault) => Err(fault),
@@ -173,8 +175,8 @@ impl Handler for Calls {
 }
 
 /// Permissions are given by subject, so the subject and the message must agree.
-fn addressed(on: &str, call: ToolCall) -> Result<ToolCall, Fault> {
-    if on == subject::tool(&call.tool) {
+fn addressed(on: &str, node: &NodeId, call: ToolCall) -> Result<ToolCall, Fault> {
+    if on == subject::tool(&call.tool, node) {
         return Ok(call);
     }
     let message = format!("a call of tool {} came on {on}", call.tool);

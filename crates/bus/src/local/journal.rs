@@ -13,7 +13,7 @@
 use super::keys;
 use super::storage::{CommitError, Storage, blocking, fault, nonsense};
 use crate::failpoint;
-use crate::{Append, AppendError, ENTRY_BYTES_MAX, GoalKey, Journal, Stored};
+use crate::{Append, AppendError, ENTRY_BYTES_MAX, Forget, GoalKey, Journal, OpenGoal, Stored};
 use async_trait::async_trait;
 use bytes::Bytes;
 use detent_protocol::{Code, Fault, GoalId, TenantId};
@@ -63,6 +63,12 @@ impl Journal for LocalJournal {
         Ok(seq)
     }
 
+    async fn forget(&self, forget: Forget) -> Result<u64, AppendError> {
+        let goal = forget.key.goal;
+        let text = format!("goal {goal}: this journal keeps everything");
+        Err(AppendError::Refused(Fault::new(Code::PolicyDenied, text)))
+    }
+
     async fn read(
         &self,
         key: &GoalKey,
@@ -85,11 +91,12 @@ impl Journal for LocalJournal {
         shard: u16,
         after: Option<&GoalKey>,
         limit: usize,
-    ) -> Result<Vec<GoalKey>, Fault> {
+    ) -> Result<Vec<OpenGoal>, Fault> {
         let prefix = keys::shard(shard);
         let after = after.map(|goal| [prefix.as_slice(), &keys::goal(goal)].concat());
-        self.list(OPEN, prefix, after, limit, keys::parse_open)
-            .await
+        let open = self.list(OPEN, prefix, after, limit, keys::parse_open);
+        let open = open.await?.into_iter();
+        Ok(open.map(|key| OpenGoal { key, by: None }).collect())
     }
 
     async fn goals(
@@ -151,6 +158,7 @@ fn transaction(append: Append, seq: u64) -> Txn {
         key,
         after,
         entry,
+        by: _,
         ends,
     } = append;
     let head = Bytes::from(keys::goal(&key));

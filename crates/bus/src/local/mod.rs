@@ -112,6 +112,7 @@ impl LocalBus {
                 options.blobs_dir,
                 options.blobs_at_once_max,
             )?),
+            inbox: None,
         })
     }
 }

@@ -68,7 +68,7 @@ async fn forget_definitions(data: &Path) {
 
 async fn control(node: &Node, goal: GoalId, verb: Verb) -> Result<Controlled, Fault> {
     let tenant = TenantId::default();
-    let subject = subject::control(&tenant, &goal);
+    let subject = subject::steer(&tenant, &goal);
     let by = "test".to_owned();
     let control = Control {
         tenant,

@@ -161,7 +161,7 @@ async fn running(node: &Node) -> GoalId {
 
 async fn control(node: &Node, goal: GoalId, by: &str, verb: Verb) -> Result<Controlled, Fault> {
     let tenant = TenantId::default();
-    let subject = subject::control(&tenant, &goal);
+    let subject = subject::steer(&tenant, &goal);
     let by = by.to_owned();
     let control = Control {
         tenant,
@@ -293,9 +293,9 @@ async fn a_request_on_the_subject_of_another_is_refused() {
         verb: cancel("no"),
     };
     for (subject, at) in [
-        (subject::control(&other, &goal), "/tenant"),
+        (subject::steer(&other, &goal), "/tenant"),
         (
-            subject::control(&tenant, &GoalId::from_bytes([9; 16])),
+            subject::steer(&tenant, &GoalId::from_bytes([9; 16])),
             "/goal",
         ),
     ] {

@@ -1,6 +1,6 @@
 //! The observer on a bus: requests in, verdicts with evidence out.
 
-use crate::support::{PATIENCE, Place, World, all_probes, is_unavailable};
+use crate::support::{PATIENCE, Place, World, all_probes, is_unavailable, node};
 use bytes::Bytes;
 use detent_bus::env::{Env, SystemEnv};
 use detent_observer::{ObserverOptions, SUMMARY_BYTES_MAX};
@@ -202,7 +202,7 @@ async fn what_cant_be_looked_at_is_unavailable_and_says_where() {
     }
     let junk = Bytes::from_static(b"junk");
     let messages = &world.bus.messages;
-    let subject = subject::observe("file");
+    let subject = subject::observe("file", &node());
     let answer = messages.request(&subject, junk, PATIENCE);
     let answer = envelope::read_reply::<Observation>(&answer.await.unwrap());
     assert_eq!(answer.unwrap_err().code, Code::InputInvalid);

@@ -1,6 +1,6 @@
 //! The observer's life on a bus: its bounds, its end, its supervisor, its settings.
 
-use crate::support::{PATIENCE, Place, World, all_probes, is_unavailable, open_bus};
+use crate::support::{PATIENCE, Place, World, all_probes, is_unavailable, node, open_bus};
 use async_trait::async_trait;
 use bytes::Bytes;
 use detent_bus::BusError;
@@ -87,7 +87,7 @@ async fn looks_beyond_the_bound_wait_and_beyond_the_queue_are_refused() {
     let first = ask_gate(&world);
     gate.entered.acquire().await.unwrap().forget();
     let ask = envelope::seal(&world.ask("gate", json!({}), exists())).unwrap();
-    let subject = subject::observe("gate");
+    let subject = subject::observe("gate", &node());
     let second = world.bus.messages.request(&subject, ask, PATIENCE).await;
     assert!(matches!(second, Err(BusError::Busy(_))), "{second:?}");
     assert_eq!(world.observer.stats().in_flight, 1);
@@ -116,7 +116,7 @@ async fn a_stopped_observer_finishes_its_looks_and_takes_no_more() {
         output_at: None,
     };
     let payload = envelope::seal(&ask).unwrap();
-    let subject = subject::observe("gate");
+    let subject = subject::observe("gate", &node());
     let going_on = tokio::spawn({
         let (bus, subject, payload) = (bus.clone(), subject.clone(), payload.clone());
         async move { bus.messages.request(&subject, payload, PATIENCE).await }
@@ -195,7 +195,7 @@ async fn an_observer_ends_with_its_supervisor() {
     supervisor.stop(None);
     observer.cell().wait(Some(PATIENCE)).await.unwrap();
     observer.stop().await;
-    let subject = subject::observe("file");
+    let subject = subject::observe("file", &node());
     let request = bus.messages.request(&subject, Bytes::new(), PATIENCE).await;
     assert!(
         matches!(request, Err(BusError::NoResponders(_))),

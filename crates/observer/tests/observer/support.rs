@@ -7,7 +7,7 @@ use detent_observer::probes::{self, ProcessProbeOptions};
 use detent_observer::{Look, Observer, ObserverHandle, ObserverOptions, Probe, ProbeContext};
 use detent_protocol::expect::{Observation, Verdict, absent_schema};
 use detent_protocol::messages::Observe;
-use detent_protocol::{Code, Fault, GoalId, TenantId, subject};
+use detent_protocol::{Code, Fault, GoalId, NodeId, TenantId, subject};
 use detent_sandbox::{KeeperCommand, TreeConfine};
 use detent_store::{Store, StoreOptions};
 use serde_json::Value;
@@ -23,6 +23,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Place {
     dir: TempDir,
     pub(crate) goal: GoalId,
+}
+
+/// The node that the observers are on.
+pub(crate) fn node() -> NodeId {
+    NodeId::new("n1").unwrap()
 }
 
 impl Place {
@@ -72,7 +77,7 @@ impl Place {
         let work_root = self.root().join("work");
         ObserverOptions {
             timeout_ms: 60_000,
-            ..ObserverOptions::new(work_root, self.config_dir(), self.data_dir())
+            ..ObserverOptions::new(node(), work_root, self.config_dir(), self.data_dir())
         }
     }
 
@@ -135,7 +140,7 @@ impl World {
 
     pub(crate) async fn send(&self, ask: Observe) -> Observation {
         let messages = &*self.bus.messages;
-        let subject = subject::observe(&ask.probe);
+        let subject = subject::observe(&ask.probe, &node());
         call(messages, &subject, &ask, PATIENCE).await.unwrap()
     }
 

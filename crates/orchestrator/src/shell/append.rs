@@ -109,6 +109,7 @@ async fn try_append(
         key: key.clone(),
         after: seq,
         entry: entry.clone(),
+        by: shared.options.node.clone(),
         ends,
     };
     let wait = Duration::from_millis(shared.options.append_timeout_ms);

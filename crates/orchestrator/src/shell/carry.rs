@@ -105,7 +105,7 @@ async fn tool(shared: &Shared, call: &ToolCall, timeout_ms: u64) -> Event {
     let sent = payload.len();
     let wait = call.start_within_ms + timeout_ms + CALL_MARGIN_MS;
     let wait = Duration::from_millis(wait);
-    let subject = subject::tool(&call.tool);
+    let subject = subject::tool(&call.tool, &shared.options.node);
     let answer = shared.bus.messages.request(&subject, payload, wait).await;
     let answer = match answer {
         Ok(answer) => answer,
@@ -182,7 +182,7 @@ async fn look(shared: &Shared, step: StepId, attempt: u32, checks: Vec<Observe>)
 
 async fn look_once(shared: &Shared, check: &Observe) -> Observation {
     let wait = Duration::from_millis(shared.options.look_timeout_ms);
-    let subject = subject::observe(&check.probe);
+    let subject = subject::observe(&check.probe, &shared.options.node);
     let seen = call::<_, Observation>(&*shared.bus.messages, &subject, check, wait).await;
     seen.unwrap_or_else(|fault| Observation {
         verdict: Verdict::Unavailable { fault },

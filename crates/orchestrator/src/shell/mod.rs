@@ -23,7 +23,7 @@ pub use query::answer_offline;
 
 use crate::decide::Bug;
 use detent_bus::env::SharedEnv;
-use detent_bus::{Bus, GoalKey, Handler, ServeOptions, Served};
+use detent_bus::{Bus, GoalKey, Handler, OpenGoal, ServeOptions, Served};
 use detent_protocol::ids::SHARDS;
 use detent_protocol::messages::Phase;
 use detent_protocol::record::{Body, Record, Said};
@@ -469,10 +469,10 @@ async fn scan(shared: &Arc<Shared>) -> Result<(), Fault> {
                 .journal
                 .open_goals(shard, after.as_ref(), 256)
                 .await?;
-            let Some(last) = page.last().cloned() else {
+            let Some(last) = page.last().map(|open| open.key.clone()) else {
                 break;
             };
-            for key in page {
+            for OpenGoal { key, .. } in page {
                 // One that is being taken gets its actor from whoever takes it.
                 let taken = shared.with_taken(|t| t.contains(&key));
                 if !taken && shared.with_goals(|g| !g.contains_key(&key)) {
@@ -504,7 +504,7 @@ async fn serve(shared: &Arc<Shared>) -> Result<Vec<Served>, detent_bus::BusError
             .await?,
         messages
             .serve(
-                subject::CONTROL_ALL,
+                subject::STEER_ALL,
                 ServeOptions::default(),
                 handler(intake::Kind::Control),
             )

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use detent_bus::env::SystemEnv;
 use detent_bus::local::{LocalBus, LocalOptions};
-use detent_bus::{Append, AppendError, Journal, Stored, call};
+use detent_bus::{Append, AppendError, Forget, Journal, OpenGoal, Stored, call};
 use detent_protocol::agent::{Compiled, Definition};
 use detent_protocol::goal::{Accepted, Submit};
 use detent_protocol::{Code, subject};
@@ -36,6 +36,9 @@ impl Journal for Stubborn {
     async fn read(&self, key: &GoalKey, after: u64, max: usize) -> Result<Vec<Stored>, Fault> {
         self.inner.read(key, after, max).await
     }
+    async fn forget(&self, forget: Forget) -> Result<u64, AppendError> {
+        self.inner.forget(forget).await
+    }
     async fn tail(&self, key: &GoalKey) -> Result<Option<Stored>, Fault> {
         self.inner.tail(key).await
     }
@@ -44,7 +47,7 @@ impl Journal for Stubborn {
         shard: u16,
         after: Option<&GoalKey>,
         limit: usize,
-    ) -> Result<Vec<GoalKey>, Fault> {
+    ) -> Result<Vec<OpenGoal>, Fault> {
         self.inner.open_goals(shard, after, limit).await
     }
     async fn goals(

@@ -3,7 +3,9 @@
 use super::{Port, lock};
 use async_trait::async_trait;
 use bytes::Bytes;
-use detent_bus::{Append, AppendError, ENTRY_BYTES_MAX, GoalKey, Journal, Stored};
+use detent_bus::{
+    Append, AppendError, ENTRY_BYTES_MAX, Forget, GoalKey, Journal, OpenGoal, Stored,
+};
 use detent_protocol::{Code, Fault, GoalId, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -96,6 +98,12 @@ impl Journal for Port {
         }
     }
 
+    async fn forget(&self, forget: Forget) -> Result<u64, AppendError> {
+        let goal = forget.key.goal;
+        let text = format!("goal {goal}: this journal keeps everything");
+        Err(AppendError::Refused(Fault::new(Code::PolicyDenied, text)))
+    }
+
     async fn read(
         &self,
         key: &GoalKey,
@@ -125,13 +133,17 @@ impl Journal for Port {
         shard: u16,
         after: Option<&GoalKey>,
         limit: usize,
-    ) -> Result<Vec<GoalKey>, Fault> {
+    ) -> Result<Vec<OpenGoal>, Fault> {
         self.life.alive().await;
         self.fabric.check_journal()?;
         let store = lock(&self.fabric.journal);
         let of_shard = store.open.iter().filter(|(s, _)| *s == shard);
         let later = of_shard.filter(|(_, key)| after.is_none_or(|a| key > a));
-        Ok(later.map(|(_, key)| key.clone()).take(limit).collect())
+        let open = later.map(|(_, key)| OpenGoal {
+            key: key.clone(),
+            by: None,
+        });
+        Ok(open.take(limit).collect())
     }
 
     async fn goals(

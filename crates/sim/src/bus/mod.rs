@@ -122,6 +122,7 @@ impl Port {
             slots: port.clone(),
             leases: port.clone(),
             blobs: port,
+            inbox: None,
         }
     }
 

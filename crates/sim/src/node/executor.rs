@@ -72,8 +72,12 @@ impl Executor {
         // Seals first: who can be called can be sealed.
         Ok(vec![
             port.serve(&seals, alone, Arc::new(Seals(me))).await?,
-            port.serve(subject::TOOL_ALL, ServeOptions::default(), calls)
-                .await?,
+            port.serve(
+                &subject::tools_of(port.life.node()),
+                ServeOptions::default(),
+                calls,
+            )
+            .await?,
         ])
     }
 

@@ -169,7 +169,7 @@ impl Cluster {
         let executor = Executor::start(port.clone(), world, registry).await;
         let probe = WorldProbe::new(self.world.clone(), port.clone());
         let dir = std::env::temp_dir().join("detent-sim");
-        let looks = ObserverOptions::new(&dir, &dir, &dir);
+        let looks = ObserverOptions::new(port.life.node().clone(), &dir, &dir, &dir);
         let observer = Observer::spawn(looks, port.bus(), vec![Arc::new(probe)], env.clone(), None);
         let observer = self.came_up("observer", observer.await)?;
         let reasoner = Reasoner::spawn(ReasonerOptions::default(), port.bus(), None).await;

@@ -130,7 +130,9 @@ async fn subject_and_message_must_agree() {
     let tool = world.sh("read", "echo {}");
     let message = world.message(&tool, 1);
     let messages = world.bus.messages.as_ref();
+    let other = "other".parse().unwrap();
+    let subject = detent_protocol::subject::tool(&other, &world.options.node);
     let answer: Result<detent_protocol::record::ToolOutcome, _> =
-        detent_bus::call(messages, "detent.tool.other", &message, PATIENCE).await;
+        detent_bus::call(messages, &subject, &message, PATIENCE).await;
     assert_eq!(answer.unwrap_err().code, Code::InputInvalid);
 }

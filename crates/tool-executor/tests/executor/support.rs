@@ -159,7 +159,7 @@ impl World {
     }
 
     pub(crate) async fn send(&self, message: &ToolCall) -> Result<ToolOutcome, Fault> {
-        let subject = subject::tool(&message.tool);
+        let subject = subject::tool(&message.tool, &self.options.node);
         call(self.bus.messages.as_ref(), &subject, message, PATIENCE).await
     }
 
@@ -174,10 +174,8 @@ impl World {
         message: ToolCall,
     ) -> tokio::task::JoinHandle<Result<ToolOutcome, Fault>> {
         let messages = Arc::clone(&self.bus.messages);
-        tokio::spawn(async move {
-            let subject = subject::tool(&message.tool);
-            call(messages.as_ref(), &subject, &message, PATIENCE).await
-        })
+        let subject = subject::tool(&message.tool, &self.options.node);
+        tokio::spawn(async move { call(messages.as_ref(), &subject, &message, PATIENCE).await })
     }
 
     pub(crate) async fn seal(&self, attempt: u32) -> Result<Seal, Fault> {

@@ -19,7 +19,7 @@ mod tests;
 pub use client::SocketClient;
 pub use server::{SocketError, SocketServer};
 
-use detent_protocol::subject::{CONTROL_ALL, QUERY_ALL, SUBMIT_ALL, matches};
+use detent_protocol::subject::{QUERY_ALL, STEER_ALL, SUBMIT_ALL, matches};
 
 /// Largest request or answer over a socket, bytes; as over a network.
 pub const SOCKET_MESSAGE_BYTES_MAX: usize = detent_protocol::MESSAGE_BYTES_MAX;
@@ -50,7 +50,7 @@ impl Default for SocketOptions {
     /// MiB each in flight; 10 s a frame; 10 minutes a request.
     fn default() -> Self {
         Self {
-            allowed: [SUBMIT_ALL, CONTROL_ALL, QUERY_ALL]
+            allowed: [SUBMIT_ALL, STEER_ALL, QUERY_ALL]
                 .map(str::to_owned)
                 .to_vec(),
             connections_max: 64,

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const SUBMIT: &str = "detent.default.submit.agent";
-const CONTROL: &str = "detent.default.control.goal";
+const CONTROL: &str = "detent.default.steer.goal";
 
 /// Answers submissions at once and control messages once they are let go.
 struct Node(Arc<Semaphore>);
