@@ -222,6 +222,10 @@ impl Wanted<'_> {
 fn note(site: &Site, wanted: &Wanted<'_>, found: &mut Findings) {
     let goal = wanted.goal.to_string();
     let file = site.data.join("work").join(&goal).join("note.json");
+    // Its work folder goes with it.
+    if site.forgets && !file.exists() {
+        return;
+    }
     let text = std::fs::read(&file).unwrap_or_default();
     let note: Value = serde_json::from_slice(&text).unwrap_or_default();
     if note["amount"].as_i64() != Some(wanted.amount) {

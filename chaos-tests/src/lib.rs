@@ -6,12 +6,14 @@
 //! `/proc`. From the code it takes the JSON types of the protocol, nothing else: it
 //! must not know how the runtime works inside.
 //!
+//! - [`broker`] is a NATS server that nodes share.
 //! - [`binary`] builds the program once; [`site`] is one data directory with the
 //!   commands that a user would type; [`process`] is a node that runs there.
 //! - [`plan`] draws from a seed what is killed where; [`round`] carries it out;
 //!   [`check`] looks at what is left; [`table`] adds up.
 
 pub mod binary;
+pub mod broker;
 pub mod chance;
 pub mod check;
 pub mod ghosts;

@@ -6,7 +6,7 @@ use crate::process::Armed;
 
 /// The failpoints of the program, in the order in which a goal meets them.
 /// `the_list_is_the_programs` in the tests holds it against what the program says.
-pub const POINTS: [&str; 14] = [
+pub const POINTS: [&str; 17] = [
     "intake.append.before",
     "intake.append.after",
     "journal.append.before",
@@ -21,7 +21,15 @@ pub const POINTS: [&str; 14] = [
     "observe.after",
     "end.append.before",
     "end.append.after",
+    "archive.after",
+    "forget.before",
+    "forget.after",
 ];
+
+/// Is it met only by a goal that is forgotten?
+fn is_of_forgetting(point: &str) -> bool {
+    point.starts_with("archive.") || point.starts_with("forget.")
+}
 
 /// Most kills of one round.
 pub const KILLS_MAX: u64 = 3;
@@ -58,7 +66,7 @@ impl Mode {
     fn passes(self, point: &str) -> u64 {
         let quickstart = self == Mode::Quickstart;
         let each = match point.split('.').next() {
-            Some("intake" | "end") => 1,
+            Some("intake" | "end" | "archive" | "forget") => 1,
             Some("journal") => 9,
             // Tools with an effect, and looks at the world.
             Some("slot") => 2 + u64::from(quickstart),
@@ -77,18 +85,24 @@ pub struct Plan {
     pub round: u64,
     /// How its goals are run.
     pub mode: Mode,
+    /// Goals are forgotten as soon as they have ended.
+    pub forgets: bool,
     /// Where each life of the node is to die. The first comes true; a later one may find
     /// that too little is left to do.
     pub kills: Vec<Armed>,
 }
 
 impl Plan {
-    /// The plan of round `round` under `seed`. The first kill of 14 rounds in a row takes
+    /// The plan of round `round` under `seed`. The first kill of 17 rounds in a row takes
     /// every point once.
     pub fn draw(seed: u64, round: u64) -> Self {
         let mut chance = Chance::new(seed, round);
-        let mode = Mode::of_round(round);
         let first = POINTS[(round % POINTS.len() as u64) as usize];
+        // A program that runs one goal may be over before it forgets it.
+        let (mode, forgets) = match is_of_forgetting(first) {
+            true => (Mode::Up, true),
+            false => (Mode::of_round(round), round % 2 == 0),
+        };
         let mut kills = vec![Armed {
             point: first,
             count: chance.between(1, mode.passes(first)),
@@ -99,7 +113,18 @@ impl Plan {
             let count = chance.between(1, mode.passes(point).div_ceil(4));
             kills.push(Armed { point, count });
         }
-        Self { round, mode, kills }
+        Self {
+            round,
+            mode,
+            forgets,
+            kills,
+        }
+    }
+
+    /// The same kills with `detent up`: a node on a broker is not embedded in a command.
+    pub fn up(self) -> Self {
+        let mode = Mode::Up;
+        Self { mode, ..self }
     }
 }
 
@@ -115,6 +140,9 @@ mod tests {
         assert_ne!(draw(5), draw(6));
         let first: BTreeSet<_> = draw(5).iter().map(|p| p.kills[0].point).collect();
         assert_eq!(first.len(), POINTS.len());
+        // A kill that comes first has to come true.
+        let misses = |p: &Plan| is_of_forgetting(p.kills[0].point) && p.mode != Mode::Up;
+        assert!(!draw(5).iter().any(misses));
         let most = draw(5).iter().map(|p| p.kills.len() as u64).max();
         assert_eq!(most, Some(KILLS_MAX));
     }

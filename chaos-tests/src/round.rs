@@ -1,11 +1,13 @@
 //! One round: goals, kills, restarts, until all goals have ended.
 
+use crate::broker::Broker;
 use crate::check::{self, Agent, Findings};
 use crate::ghosts::{self, Process, Watch};
 use crate::plan::{Mode, Plan};
 use crate::process::{Armed, NodeProcess, Start, wait_for, was_killed};
 use crate::site::{Order, Site, goal_id};
 use crate::{Context, Result, binary};
+use detent_protocol::messages::GoalLine;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -48,7 +50,23 @@ pub struct Outcome {
 /// The experiment itself failed, or a node did what leaves nothing to check. The folder
 /// then shows what was.
 pub fn run(plan: &Plan, root: &Path) -> Result<Outcome> {
-    let (site, agent, orders) = prepare(plan, root)?;
+    let prepared = prepare(plan, root)?;
+    lives(plan, prepared)
+}
+
+/// The same with the journal on a NATS server, which outlives the node.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_on_nats(plan: &Plan, root: &Path) -> Result<Outcome> {
+    let broker = Broker::start(&root.join("broker"))?;
+    let (mut site, agent, orders) = prepare(plan, root)?;
+    site.nats = Some(broker.url());
+    lives(plan, (site, agent, orders))
+}
+
+fn lives(plan: &Plan, (mut site, agent, orders): (Site, Agent, Vec<Order>)) -> Result<Outcome> {
+    site.forgets = plan.forgets;
     let mut round = Round {
         site,
         agent,
@@ -152,7 +170,8 @@ impl Round {
         let (site, wanted) = (&self.site, self.orders.len());
         wait_for(node, "the end of all goals", || {
             let list = site.list()?;
-            let ended = list.iter().filter(|l| l.status.is_some()).count();
+            let over = |l: &&GoalLine| l.status.is_some() && (l.archived || !site.forgets);
+            let ended = list.iter().filter(over).count();
             Ok((ended >= wanted).then_some(()))
         })
     }
@@ -214,7 +233,8 @@ impl Round {
                 };
                 let earlier = self.killed_at.replace(kill);
                 self.outcome.kills.extend(earlier);
-                if self.agent == Agent::Quickstart || self.orders.len() == 1 {
+                let alone = self.agent == Agent::Quickstart || self.orders.len() == 1;
+                if alone && self.site.nats.is_none() {
                     let open = self.open_offline()?;
                     self.count_kill(open);
                 }
@@ -257,7 +277,15 @@ impl Round {
     }
 
     fn conclude(mut self) -> Result<Outcome> {
+        // A broker answers no questions about goals: only a node does.
+        let answers = match self.site.nats {
+            Some(_) => Some(NodeProcess::up_ready(&self.site)?),
+            None => None,
+        };
         let found = check::after(&self.site, self.agent, &self.orders)?;
+        if let Some(mut node) = answers {
+            node.terminate()?;
+        }
         self.outcome.findings.add(found);
         let left = self.watch.alive(&self.site)?;
         if !left.is_empty() {

@@ -20,6 +20,10 @@ pub struct Site {
     pub home: PathBuf,
     /// The configuration file.
     pub config: PathBuf,
+    /// The broker that its node uses; `None`: the bus of one process.
+    pub nats: Option<String>,
+    /// Goals are forgotten as soon as they have ended.
+    pub forgets: bool,
     /// What every command line starts with, e.g. `nsenter …`; empty: nothing.
     pub prefix: Vec<OsString>,
 }
@@ -98,6 +102,8 @@ impl Site {
         Ok(Self {
             data: root.join("data"),
             home: root.join("home"),
+            nats: None,
+            forgets: false,
             prefix: Vec::new(),
             root,
             config,
@@ -121,10 +127,18 @@ impl Site {
             .args(["-o", "json"])
             .current_dir(&self.root)
             .env("PATH", binary::path())
+            .env_remove("DETENT_NATS_URL")
+            .env_remove("DETENT_RETENTION_JOURNAL_MS")
             .env_remove("DETENT_FAILPOINT")
             .env_remove("DETENT_FAILPOINT_LOG")
             .env_remove("DETENT_SEED")
             .stdin(Stdio::null());
+        if let Some(url) = &self.nats {
+            command.env("DETENT_NATS_URL", url);
+        }
+        if self.forgets {
+            command.env("DETENT_RETENTION_JOURNAL_MS", "0");
+        }
         Ok(command)
     }
 

@@ -14,6 +14,12 @@ pub trait Env: Send + Sync + 'static {
     fn random(&self) -> u64;
 }
 
+impl std::fmt::Debug for dyn Env {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Env")
+    }
+}
+
 /// Shared environment.
 pub type SharedEnv = Arc<dyn Env>;
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 /// Every place, in the order in which a goal meets them.
-pub const ALL: [&str; 14] = [
+pub const ALL: [&str; 17] = [
     "intake.append.before",
     "intake.append.after",
     "journal.append.before",
@@ -28,6 +28,9 @@ pub const ALL: [&str; 14] = [
     "observe.after",
     "end.append.before",
     "end.append.after",
+    "archive.after",
+    "forget.before",
+    "forget.after",
 ];
 
 static ARMED: AtomicBool = AtomicBool::new(false);

@@ -14,10 +14,13 @@
 //! ([`AppendError::Unknown`]), never a success and never a refusal. What the
 //! [`conformance`] suite does not test, no caller may rely on.
 //!
-//! Must never know: what the bytes mean.
+//! Must never know: what the bytes mean. The one helper that does, [`claim`], stands on
+//! the traits as any caller would, and is here because every actor needs it.
 
+pub mod claim;
 pub mod conformance;
 pub mod env;
+mod event_queue;
 pub mod failpoint;
 pub mod local;
 pub mod nats;

@@ -256,13 +256,33 @@ pub trait Journal: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<OpenGoal>, Fault>;
 
-    /// All goals of a tenant in key order, after `after`, at most `limit`.
+    /// All goals of a tenant in key order, after `after`, at most `limit`; also those that
+    /// were forgotten, while their tombstones stay.
     async fn goals(
         &self,
         tenant: &TenantId,
         after: Option<&GoalId>,
         limit: usize,
     ) -> Result<Vec<GoalKey>, Fault>;
+
+    /// Tenants that have goals, in order, after `after`, at most `limit`. A bus that can't
+    /// tell says `default`.
+    async fn tenants(
+        &self,
+        after: Option<&TenantId>,
+        limit: usize,
+    ) -> Result<Vec<TenantId>, Fault> {
+        let all = [TenantId::default()].into_iter();
+        let later = all.filter(|tenant| after.is_none_or(|after| tenant > after));
+        Ok(later.take(limit).collect())
+    }
+
+    /// Takes out a bounded piece of what is not needed any more: rows of forgotten goals,
+    /// and tombstones that were kept long enough. Says whether there is more. A bus whose
+    /// store does this by itself has nothing to do.
+    async fn sweep(&self) -> Result<bool, Fault> {
+        Ok(false)
+    }
 }
 
 /// Names an effect slot: one attempt of one step.
@@ -276,7 +296,9 @@ pub struct SlotKey {
     pub attempt: u32,
 }
 
-/// Places that can be written once. They live as long as the goal's journal.
+/// Places that can be written once. They live as long as the goal's journal holds its
+/// entries. A slot of a goal that was forgotten can't be won any more: a call that was so
+/// long under way must not start ([`Code::OwnerFenced`]).
 #[async_trait]
 pub trait Slots: Send + Sync + 'static {
     /// Writes `mark` if nothing stands there; gives what stands there now. It was won
@@ -330,6 +352,9 @@ pub trait Blobs: Send + Sync + 'static {
 
     /// The body with this hash, checked against it.
     async fn get(&self, digest: &Digest) -> Result<Option<Bytes>, Fault>;
+
+    /// Takes a body out; one that is not there is no error.
+    async fn remove(&self, digest: &Digest) -> Result<(), Fault>;
 }
 
 /// Which durable messages.

@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use detent_protocol::{GoalId, QuestionId};
+use detent_protocol::{GoalId, QuestionId, TenantId};
 use std::path::PathBuf;
 
 /// A distributed runtime for AI agents: goals in, verified results out.
@@ -33,6 +33,13 @@ pub(crate) struct Global {
         env = "DETENT_DATA"
     )]
     pub(crate) data: PathBuf,
+    /// NATS servers: short for `--set nats.url=URL`. Commands that speak to a node then
+    /// speak to any node there, not to the one on the data directory.
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) nats: Option<String>,
+    /// Whose goals, for commands that ask and steer.
+    #[arg(long, global = true, value_name = "NAME", default_value = "default")]
+    pub(crate) tenant: TenantId,
     /// Overrides one setting, e.g. `node.drain_ms=1000`. Repeatable.
     #[arg(long, global = true, value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
@@ -57,12 +64,18 @@ pub(crate) enum Command {
     /// Runs one goal in this process, start to verified result; nothing else needed.
     Run(Run),
     /// Starts a node and keeps it running until SIGTERM or Ctrl-C.
-    Up,
+    Up(Up),
     /// Submits a goal to the node that runs on the data directory.
     Submit(Submit),
     /// Looks at goals and steers them.
     #[command(subcommand)]
     Goals(Goals),
+    /// Looks at messages that nobody could deal with.
+    #[command(subcommand)]
+    Dlq(Dlq),
+    /// Sets the broker up.
+    #[command(subcommand)]
+    Nats(Nats),
     /// Folds an exported journal and shows each state. Needs no node.
     Replay {
         /// File that `goals export` wrote.
@@ -84,6 +97,48 @@ pub(crate) enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Up {
+    /// Starts a NATS server of its own on loopback, with its data in the data directory,
+    /// and stops it at the end: a path to `nats-server`, or `auto` to look for one.
+    #[arg(long, value_name = "PATH|auto", conflicts_with = "nats")]
+    pub(crate) nats_server: Option<String>,
+    /// Port of that server on loopback; 0 is any free one.
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 0,
+        requires = "nats_server"
+    )]
+    pub(crate) nats_port: u16,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Dlq {
+    /// Lists them, oldest first.
+    List {
+        /// At most so many.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+    },
+    /// Shows one: where it came from, why it is here, and what it says.
+    Show {
+        /// Its number, as `dlq list` gives it.
+        number: u64,
+    },
+    /// Puts one back into its queue, as new.
+    Redrive {
+        /// Its number, as `dlq list` gives it.
+        number: u64,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Nats {
+    /// Makes the streams that are missing and mends what can be changed in place.
+    Setup,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -124,6 +179,7 @@ pub(crate) enum Goals {
         goal: GoalId,
     },
     /// Follows a goal's events until it ends; its result decides the exit code.
+    #[command(visible_alias = "follow")]
     Watch {
         /// The goal.
         goal: GoalId,

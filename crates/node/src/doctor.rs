@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::node::store_fault;
+use detent_bus::nats::{NatsBus, NatsOptions};
 use detent_protocol::{Code, Fault};
 use detent_sandbox::{
     Confine, KeeperCommand, KillSwitch, Limits, ProcessSpec, RunTag, TreeConfine,
@@ -38,6 +39,28 @@ fn check(name: impl Into<String>, result: Result<String, Fault>) -> Check {
     }
 }
 
+/// Everything about the broker, where the node uses one.
+async fn broker(config: &Config) -> Vec<Check> {
+    let options = match crate::broker::options(config) {
+        Ok(None) => return Vec::new(),
+        Ok(Some(options)) => options,
+        Err(fault) => return vec![check("broker", Err(fault))],
+    };
+    // Looks, and leaves what is missing to `nats setup` and to the node.
+    let looks = NatsOptions {
+        create: false,
+        ..options
+    };
+    match NatsBus::look(looks).await {
+        Ok(handle) => {
+            let checks = handle.check().await.into_iter();
+            let named = checks.map(|c| check(format!("broker: {}", c.what), c.found));
+            named.collect()
+        }
+        Err(fault) => vec![check("broker", Err(fault))],
+    }
+}
+
 /// Tries everything that a node needs, and says what was found.
 pub async fn run(config: &Config, data_dir: &Path, keeper: KeeperCommand) -> Vec<Check> {
     let mut checks = vec![
@@ -46,6 +69,7 @@ pub async fn run(config: &Config, data_dir: &Path, keeper: KeeperCommand) -> Vec
         check("journal", journal(data_dir)),
         check("sandbox", sandbox(keeper.clone()).await),
     ];
+    checks.extend(broker(config).await);
     for (name, provider) in &config.reasoners {
         let found = provider
             .secrets()

@@ -9,11 +9,15 @@
 //! Must never know: how a goal is decided, a tool run or a plan made; it puts together
 //! those that do.
 
+mod alerts;
 pub mod audit;
+pub mod broker;
 pub mod config;
 mod definitions;
 pub mod doctor;
 mod http;
+mod leftovers;
+mod membership;
 pub mod metrics;
 mod node;
 mod storage;

@@ -41,6 +41,10 @@ pub struct Metrics {
     goals_refused: Family<Label, Counter>,
     goals_ended: Family<Label, Counter>,
     goals_in_flight: Gauge,
+    goals_owned_elsewhere: Gauge,
+    goals_forgotten: Counter,
+    archive_bytes: Counter,
+    retention_failures: Family<Label, Counter>,
     goal_seconds: Histogram,
     transitions: Family<Label, Counter>,
     turn_seconds: Histogram,
@@ -105,6 +109,10 @@ impl Metrics {
             goals_refused: Family::default(),
             goals_ended: Family::default(),
             goals_in_flight: Gauge::default(),
+            goals_owned_elsewhere: Gauge::default(),
+            goals_forgotten: Counter::default(),
+            archive_bytes: Counter::default(),
+            retention_failures: Family::default(),
             goal_seconds: seconds(),
             transitions: Family::default(),
             turn_seconds: seconds(),
@@ -139,6 +147,26 @@ impl Metrics {
             "detent_goals_in_flight",
             "Goals in flight",
             m.goals_in_flight.clone(),
+        );
+        r.register(
+            "detent_goals_owned_elsewhere",
+            "Open goals that other nodes own, at the last scan",
+            m.goals_owned_elsewhere.clone(),
+        );
+        r.register(
+            "detent_goals_forgotten",
+            "Goals whose journal was archived and replaced by its tombstone",
+            m.goals_forgotten.clone(),
+        );
+        r.register(
+            "detent_archive_bytes",
+            "Bytes of archives written",
+            m.archive_bytes.clone(),
+        );
+        r.register(
+            "detent_retention_failures",
+            "What could not be forgotten or removed and is tried again, by code",
+            m.retention_failures.clone(),
         );
         r.register(
             "detent_goal_seconds",
@@ -252,6 +280,20 @@ impl Metrics {
     pub(crate) fn ended(&self, status: &str, seconds: f64) {
         self.goals_ended.get_or_create(&Label::of(status)).inc();
         self.goal_seconds.observe(seconds);
+    }
+
+    pub(crate) fn forgotten(&self, archive_bytes: u64) {
+        self.goals_forgotten.inc();
+        self.archive_bytes.inc_by(archive_bytes);
+    }
+
+    pub(crate) fn retention_failed(&self, fault: &Fault) {
+        let code = Label::of(fault.code.as_str());
+        self.retention_failures.get_or_create(&code).inc();
+    }
+
+    pub(crate) fn owned_elsewhere(&self, goals: usize) {
+        self.goals_owned_elsewhere.set(gauge_of(goals as u64));
     }
 
     pub(crate) fn in_flight(&self, goals: usize) {

@@ -1,21 +1,28 @@
 //! A node: puts the parts together, starts and stops them.
 
+use crate::alerts::Told;
 use crate::audit::{Audit, AuditOptions};
+use crate::broker;
 use crate::config::Config;
 use crate::http::{self, Status};
+use crate::leftovers::Leftovers;
+use crate::membership::Membership;
 use crate::metrics::{Metrics, Sampled};
 use crate::storage::Storage;
 use crate::supervisor::{Part, Root};
 use crate::{definitions, supervisor};
+use async_trait::async_trait;
 use detent_bus::env::{SharedEnv, SystemEnv};
 use detent_bus::local::socket::{SocketOptions, SocketServer};
 use detent_bus::local::{LocalBus, LocalOptions};
+use detent_bus::nats::{NatsBus, NatsHandle};
 use detent_bus::{Bus, GoalKey};
 use detent_observer::probes::{self, ProcessProbeOptions};
 use detent_observer::{Observer, ObserverHandle, ObserverOptions};
-use detent_orchestrator::{Definitions, Hooks, Orchestrator, Transition};
+use detent_orchestrator::{Definitions, Hooks, Orchestrator, Retention, Transition};
 use detent_protocol::redact::Redactor;
 use detent_protocol::result::GoalResult;
+use detent_protocol::tombstone::Archive;
 use detent_protocol::{Code, Fault, NodeId};
 use detent_reasoner::{Reasoner, ReasonerHandle, ReasonerOptions};
 use detent_sandbox::{Confine, KeeperCommand, TreeConfine};
@@ -34,6 +41,9 @@ use std::time::Duration;
 
 /// Name of the socket in the data directory.
 pub const SOCKET: &str = "detent.sock";
+
+/// Folder of the goals' work folders in the data directory.
+const WORK: &str = "work";
 
 /// What a node is made of.
 pub struct NodeParts {
@@ -76,6 +86,8 @@ pub(crate) struct Assembly {
     /// restart of it.
     executor_memory: ExecutorMemory,
     hooks: Arc<NodeHooks>,
+    /// The connection to the broker, where the bus has one.
+    broker: Option<NatsHandle>,
     handles: Mutex<Handles>,
     stopping: AtomicBool,
 }
@@ -86,6 +98,7 @@ pub struct Node {
     root: ActorRef<supervisor::Msg>,
     socket: Option<SocketServer>,
     http: Option<http::Server>,
+    membership: Option<Membership>,
 }
 
 impl Node {
@@ -106,6 +119,8 @@ impl Node {
             let metrics = assembly.hooks.metrics.clone();
             Some(http::serve(&listen, metrics, assembly.clone()).await?)
         };
+        // Before any goal is taken up: two nodes of one name would take up the same.
+        let membership = assembly.join().await?;
         let failed = |m: String| Fault::new(Code::InternalLogicError, m);
         let root = Root::start(assembly.clone()).await.map_err(failed)?;
         assembly.sweep_probes().await?;
@@ -124,6 +139,7 @@ impl Node {
             root,
             socket,
             http,
+            membership,
         })
     }
 
@@ -189,6 +205,9 @@ impl Node {
         let _ = self.root.stop_and_wait(None, None).await;
         if let Some(audit) = &self.assembly.hooks.audit {
             audit.flush();
+        }
+        if let Some(membership) = self.membership.take() {
+            membership.leave().await;
         }
         if let Err(error) = self.assembly.store.clone().close().await {
             tracing::warn!(%error, "the store did not close cleanly; the journal is complete all the same");
@@ -258,19 +277,32 @@ impl Assembly {
         if !config.on("store.sync") {
             options.sync = SyncMode::Never;
         }
-        let (store, bus) = open_store(&data_dir, options)?;
+        let (store, local) = open_store(&data_dir, options)?;
+        let (bus, broker) = match broker::options(&config)? {
+            Some(options) => {
+                let NatsBus { bus, handle } = NatsBus::connect(options).await?;
+                (bus, Some(handle))
+            }
+            None => (local, None),
+        };
         let (definitions, registry) = definitions::keep(&store, &config.definitions).await?;
         let redactor = Redactor::new(secrets(&config, &registry)?);
+        let env: SharedEnv = Arc::new(SystemEnv);
         let hooks = NodeHooks {
             metrics: Metrics::new(),
             audit: start_audit(&config, &data_dir, &redactor)?,
             storage: Storage::new(store.clone()),
+            leftovers: Leftovers::new(Ledger::new(store.clone()), data_dir.join(WORK), env.clone()),
+            told: broker
+                .as_ref()
+                .map(|_| Told::new(&name, bus.messages.clone())),
         };
         Ok(Self {
             owner_tag: owner_tag(&store).await?,
             confine: Arc::new(TreeConfine::new(keeper)),
-            env: Arc::new(SystemEnv),
+            env,
             hooks: Arc::new(hooks),
+            broker,
             handles: Mutex::default(),
             executor_memory: ExecutorMemory::default(),
             stopping: AtomicBool::new(false),
@@ -344,8 +376,22 @@ impl Assembly {
         swept.map(|_| ()).map_err(|e| not_started("observer", &e))
     }
 
+    /// Takes the node's name, where other nodes share the broker.
+    async fn join(&self) -> Result<Option<Membership>, Fault> {
+        if self.broker.is_none() {
+            return Ok(None);
+        }
+        let tag = NodeId::new(&self.owner_tag)
+            .map_err(|e| Fault::new(Code::JournalCorrupt, e.to_string()))?;
+        let hooks = self.hooks.clone();
+        let alert = move |text: String| hooks.alert("node-name-taken", &text);
+        let leases = self.bus.leases.clone();
+        let joined = Membership::join(leases, &self.name, &tag, alert).await;
+        joined.map(Some)
+    }
+
     fn work_root(&self) -> PathBuf {
-        self.data_dir.join("work")
+        self.data_dir.join(WORK)
     }
 
     async fn start_executor(&self, root: ActorCell) -> Result<(), Fault> {
@@ -410,7 +456,15 @@ impl Assembly {
         options.idempotency_keep_ms = self.config.int("node.idempotency_keep_days") * 86_400_000;
         options.plan_timeout_ms = self.config.int("node.plan_timeout_ms");
         options.scan_every_ms = self.config.int("node.scan_every_ms");
-        options.publish_events = self.config.on("node.publish_events");
+        options.retention = self.config.on("retention.on").then(|| Retention {
+            journal_ms: self.config.int("retention.journal_ms"),
+            archive_ms: self.config.int("retention.archive_ms"),
+        });
+        options.shared_journal = self.broker.is_some();
+        options.publish_events = self.config.on(match self.broker {
+            Some(_) => "nats.publish_events",
+            None => "node.publish_events",
+        });
         options.redactor = self.redactor.clone();
         let started = Orchestrator::spawn(
             options,
@@ -452,6 +506,11 @@ impl Status for Assembly {
         }
         if !self.with_handles(|h| h.orchestrator.is_some()) {
             return Some("starting".to_owned());
+        }
+        if let Some(broker) = &self.broker
+            && !broker.status().connected
+        {
+            return Some(Code::BrokerUnreachable.as_str().to_owned());
         }
         self.hooks.storage.trouble()
     }
@@ -508,8 +567,12 @@ struct NodeHooks {
     metrics: Metrics,
     audit: Option<Audit>,
     storage: Storage,
+    leftovers: Leftovers,
+    /// Where alerts are told beside the log.
+    told: Option<Told>,
 }
 
+#[async_trait]
 impl Hooks for NodeHooks {
     fn transition(&self, transition: Transition) {
         self.storage.took_one();
@@ -528,6 +591,18 @@ impl Hooks for NodeHooks {
     fn in_flight(&self, goals: usize) {
         self.metrics.in_flight(goals);
     }
+    fn owned_elsewhere(&self, goals: usize) {
+        self.metrics.owned_elsewhere(goals);
+    }
+    fn goal_forgotten(&self, archive: &Archive) {
+        self.metrics.forgotten(archive.bytes);
+    }
+    async fn forgotten(&self, goal: &GoalKey) -> Result<(), Fault> {
+        self.leftovers.remove(goal).await
+    }
+    fn retention_failed(&self, fault: &Fault) {
+        self.metrics.retention_failed(fault);
+    }
     fn storage_failed(&self, fault: &Fault) {
         tracing::error!(%fault, "the journal takes no more");
         self.storage.refused(fault);
@@ -535,5 +610,8 @@ impl Hooks for NodeHooks {
     fn alert(&self, kind: &str, text: &str) {
         tracing::error!(kind, "{text}");
         self.metrics.alert(kind);
+        if let Some(told) = &self.told {
+            told.alert(kind, text);
+        }
     }
 }

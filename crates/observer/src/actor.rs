@@ -5,6 +5,7 @@ use crate::error::ObserverError;
 use crate::options::ObserverOptions;
 use crate::probe::Probe;
 use crate::service::{ObserverStats, Service};
+use detent_bus::claim::ClaimCheck;
 use detent_bus::env::SharedEnv;
 use detent_bus::{Bus, BusError, ServeOptions, Served};
 use detent_protocol::subject;
@@ -38,7 +39,8 @@ impl Observer {
             queue_max: options.queue_max,
         };
         let subject = subject::observations_of(&options.node);
-        let service = Arc::new(Service::new(options, probes, env)?);
+        let claims = ClaimCheck::new(bus.blobs.clone());
+        let service = Arc::new(Service::new(options, claims, probes, env)?);
         let start = Start {
             bus,
             subject,

@@ -6,6 +6,7 @@
 //! | `sql` | a SQLite database, read only | `{rows, row_count, columns}` |
 //! | `http` | an address, by GET or HEAD | `{status, body, bytes}` |
 //! | `process` | whatever a program of the user's looks at | `{exit_code, output}` |
+//! | `output` | a tool's output that is too large for its goal's owner to look at | it |
 //!
 //! A component as the others: [`ObserverOptions`], the service in an actor started by
 //! [`Observer::spawn`], [`ObserverHandle`], [`ObserverError`]. It answers

@@ -8,12 +8,14 @@ use crate::probe::{Look, Probe, ProbeContext, unavailable};
 use crate::summary;
 use async_trait::async_trait;
 use bytes::Bytes;
+use detent_bus::claim::ClaimCheck;
 use detent_bus::env::SharedEnv;
 use detent_bus::{Handler, failpoint};
+use detent_protocol::claim::{self, FETCHED_BYTES_MAX};
 use detent_protocol::expect::{Evidence, Observation, Verdict};
-use detent_protocol::json::{self, Digest};
+use detent_protocol::json::Digest;
 use detent_protocol::messages::Observe;
-use detent_protocol::{Fault, envelope};
+use detent_protocol::{Code, Fault, GoalId, envelope};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,9 +23,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Largest output that an observation carries, bytes of JSON text: with the rest it has
-/// to fit into one message of the bus. A larger one is left out, as if it were not known.
-const OUTPUT_BYTES_MAX: usize = 512 * 1024;
 /// What a probe gets beyond its time to end by itself, as a process tree that has to be
 /// killed and reaped.
 const GRACE: Duration = Duration::from_secs(5);
@@ -72,6 +71,7 @@ impl Drop for InFlight<'_> {
 
 pub(crate) struct Service {
     options: ObserverOptions,
+    claims: ClaimCheck,
     probes: BTreeMap<String, Arc<dyn Probe>>,
     env: SharedEnv,
     contracts: Contracts,
@@ -95,6 +95,7 @@ impl Handler for Service {
 impl Service {
     pub(crate) fn new(
         options: ObserverOptions,
+        claims: ClaimCheck,
         probes: Vec<Arc<dyn Probe>>,
         env: SharedEnv,
     ) -> Result<Self, ObserverError> {
@@ -108,6 +109,7 @@ impl Service {
         }
         Ok(Self {
             options,
+            claims,
             probes: by_kind,
             env,
             contracts: Contracts::default(),
@@ -163,6 +165,7 @@ impl Service {
         // Before the look: a look that can't be judged is not worth its time.
         let expected = self.expected(&ask)?;
         let cx = self.context(&mut ask)?;
+        self.fetch(&mut ask, &cx).await?;
         failpoint::hit("observe.before");
         let look = bounded_look(probe, ask.params, cx).await;
         failpoint::hit("observe.after");
@@ -170,7 +173,10 @@ impl Service {
         let look = look?;
         let verdict = self.masked(expected.judge(&look));
         let output = match verdict {
-            Verdict::Met => self.output(&look.seen, ask.output_at.as_deref()),
+            Verdict::Met => {
+                let at = ask.output_at.as_deref();
+                self.output(&ask.goal, &look.seen, at).await?
+            }
             _ => None,
         };
         Ok(Observation {
@@ -178,6 +184,22 @@ impl Service {
             evidence: Some(self.evidence(ask.probe, look, at_ms)),
             output,
         })
+    }
+
+    /// Fetches what the parameters lack, within the look's time.
+    async fn fetch(&self, ask: &mut Observe, cx: &ProbeContext) -> Result<(), Fault> {
+        if ask.claims.is_empty() {
+            return Ok(());
+        }
+        let (goal, claims) = (&ask.goal, &ask.claims);
+        let fetched = self
+            .claims
+            .fetch(goal, &mut ask.params, claims, FETCHED_BYTES_MAX);
+        let limit = Duration::from_millis(cx.timeout_ms);
+        match tokio::time::timeout(limit, fetched).await {
+            Ok(fetched) => fetched,
+            Err(_) => Err(unavailable("its parameters could not be fetched in time")),
+        }
     }
 
     fn expected(&self, ask: &Observe) -> Result<Expected, Fault> {
@@ -228,15 +250,34 @@ impl Service {
         verdict
     }
 
-    fn output(&self, seen: &Value, at: Option<&str>) -> Option<Value> {
-        let mut output = seen.pointer(at?)?.clone();
-        self.options.redactor.json(&mut output);
-        let bytes = json::size_bytes(&output);
-        if bytes > OUTPUT_BYTES_MAX {
-            tracing::warn!(bytes, max = OUTPUT_BYTES_MAX, "an output was left out");
-            return None;
+    /// The tool's output as it was seen; a large one is put aside. One that no claim can
+    /// stand for is left out, as if it were not known.
+    async fn output(
+        &self,
+        goal: &GoalId,
+        seen: &Value,
+        at: Option<&str>,
+    ) -> Result<Option<Value>, Fault> {
+        let Some(output) = at.and_then(|at| seen.pointer(at)) else {
+            return Ok(None);
+        };
+        if claim::is_reserved(output) {
+            tracing::warn!(
+                key = claim::KEY,
+                "an output that uses this key was left out"
+            );
+            return Ok(None);
         }
-        Some(output)
+        let mut output = output.clone();
+        self.options.redactor.json(&mut output);
+        match self.claims.keep(goal, output).await {
+            Ok(output) => Ok(Some(output)),
+            Err(fault) if fault.code == Code::ResponseTooLarge => {
+                tracing::warn!(%fault, "an output was left out");
+                Ok(None)
+            }
+            Err(fault) => Err(fault),
+        }
     }
 
     fn evidence(&self, probe: String, look: Look, at_ms: u64) -> Evidence {

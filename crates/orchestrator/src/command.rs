@@ -1,7 +1,9 @@
 //! Commands: what is let out once the records that intend it are confirmed (I3).
 
-use detent_protocol::StepId;
+use detent_protocol::claim::Claimed;
 use detent_protocol::messages::{Observe, PlanRequest, SealAttempt, SealGoal, ToolCall};
+use detent_protocol::{GoalId, StepId};
+use serde_json::Value;
 
 /// Each command ends in exactly one event, whatever happens to it.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +32,15 @@ pub enum Command {
         attempt: u32,
         /// What to look at, the authority first.
         checks: Vec<Observe>,
+    },
+    /// Fetch what the result's data lacks. Ends in `ResultFetched`.
+    FetchResult {
+        /// The goal.
+        goal: GoalId,
+        /// The data, with markers where something is to be fetched.
+        data: Value,
+        /// What belongs there.
+        claims: Vec<Claimed>,
     },
     /// Seal the goal with every executor. Ends in `GoalSealed`.
     SealGoal(SealGoal),

@@ -27,6 +27,8 @@ pub struct NewGoal {
     pub limits: Limits,
     /// Trace id.
     pub trace: Option<String>,
+    /// It was handed in as JSON.
+    pub json: bool,
 }
 
 /// What can happen to a goal. The shell makes exactly one of these out of each
@@ -152,6 +154,13 @@ pub enum Event {
         /// Why.
         fault: Fault,
     },
+    /// What the result's data lacked was fetched, or could not be.
+    ResultFetched {
+        /// Digest of the data as it was asked for.
+        of: Digest,
+        /// The data, whole.
+        data: Result<Value, Fault>,
+    },
     /// Executors acknowledged the goal's seal.
     GoalSealed {
         /// These did.
@@ -189,6 +198,7 @@ impl Event {
             Event::Resume { .. } => "resume",
             Event::OwnerChanged { .. } => "owner_changed",
             Event::AppendRefused { .. } => "append_refused",
+            Event::ResultFetched { .. } => "result_fetched",
             Event::GoalSealed { .. } => "goal_sealed",
         }
     }

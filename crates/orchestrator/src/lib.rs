@@ -24,8 +24,8 @@ pub use command::Command;
 pub use decide::{Bug, Context, Decision, decide};
 pub use event::Event;
 pub use shell::{
-    Definitions, Handle, Hooks, Loaded, NoHooks, Options, Orchestrator, SpawnError, Transition,
-    answer_offline, load,
+    Definitions, Handle, Hooks, Loaded, NoHooks, Options, Orchestrator, Retention, SpawnError,
+    Transition, answer_offline, load,
 };
 pub use state::GoalState;
 

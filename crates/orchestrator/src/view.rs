@@ -4,6 +4,7 @@
 use crate::decide::view as step_view;
 use crate::state::{GoalState, Status, StepState};
 use detent_protocol::StepId;
+use detent_protocol::claim::Claim;
 use detent_protocol::journal::Entry;
 use detent_protocol::json;
 use detent_protocol::messages::{GoalEvent, GoalLine, GoalView, Phase, WaitingFor};
@@ -23,6 +24,13 @@ const INPUT_SHOWN_BYTES_MAX: usize = 128 * 1024;
 
 fn shown(value: &Value, left: &mut usize) -> Value {
     shown_up_to(value, SHOWN_BYTES_MAX, left)
+}
+
+fn shown_output(output: &Value, left: &mut usize) -> Value {
+    match Claim::of(output) {
+        Some(claim) => shown(&claim.summary(), left),
+        None => shown(output, left),
+    }
 }
 
 /// The value, or how large it is.
@@ -98,6 +106,9 @@ impl GoalState {
             };
             all.push(waiting_for(what, None, p.since_ms, until));
         }
+        if self.awaits_result() {
+            all.push(waiting_for("result", None, self.at_ms, self.deadline_ms));
+        }
         if self.paused.is_some() {
             all.push(waiting_for("resume", None, self.at_ms, self.deadline_ms));
         }
@@ -129,15 +140,16 @@ impl GoalState {
 
     /// A line of the list; `None` before the first record.
     pub fn line(&self) -> Option<GoalLine> {
-        let done = self.steps.values().filter(|s| s.status == Status::Done);
+        let (steps_done, steps) = self.step_counts();
         Some(GoalLine {
             goal: self.goal,
             agent: self.agent.clone()?,
             phase: self.phase(),
             status: self.ended.as_ref().map(|r| r.status().to_owned()),
             accepted_at_ms: self.accepted_at_ms,
-            steps_done: u32::try_from(done.count()).unwrap_or(u32::MAX),
-            steps: u32::try_from(self.steps.len()).unwrap_or(u32::MAX),
+            steps_done,
+            steps,
+            archived: self.forgotten.is_some(),
         })
     }
 
@@ -146,7 +158,10 @@ impl GoalState {
         let mut left = ALL_SHOWN_BYTES_MAX;
         let steps = self.steps_in_order().into_iter().map(|s| {
             let output = s.output.as_deref();
-            step_view(s, output.map_or(Value::Null, |o| shown(o, &mut left)))
+            step_view(
+                s,
+                output.map_or(Value::Null, |o| shown_output(o, &mut left)),
+            )
         });
         let steps: Vec<_> = steps.collect();
         let mut left = INPUT_SHOWN_BYTES_MAX;
@@ -161,6 +176,7 @@ impl GoalState {
             steps,
             result: self.ended.as_deref().cloned(),
             parked: self.parked.clone(),
+            archive: self.forgotten.as_ref().map(|goal| goal.archive.clone()),
         })
     }
 }
@@ -315,6 +331,10 @@ fn describe(body: &Body) -> (Option<StepId>, String) {
             (None, format!("sealed by {yes} executors, {no} not reached"))
         }
         Body::Ended { result } => (None, ended_text(result)),
+        Body::Forgotten { goal } => {
+            let entries = goal.archive.entries;
+            (None, format!("forgotten; {entries} entries were archived"))
+        }
     }
 }
 

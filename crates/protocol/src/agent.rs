@@ -4,6 +4,7 @@
 //! changed file never changes a running goal.
 
 use crate::budget::Limits;
+use crate::claim::OUTPUT_BYTES_MAX;
 use crate::contract::Contract;
 use crate::effect::Effect;
 use crate::error::{Code, Fault};
@@ -86,7 +87,8 @@ pub struct ToolDef {
     /// Wall time of one attempt, milliseconds; 1 to 86,400,000.
     #[serde(default = "timeout_default")]
     pub timeout_ms: u64,
-    /// Largest output, bytes; at most 1 MiB.
+    /// Largest output, bytes; at most 64 MiB. What is large is kept as a body
+    /// ([`crate::claim`]).
     #[serde(default = "output_default")]
     pub output_bytes_max: u64,
     /// Retries.
@@ -121,8 +123,8 @@ impl ToolDef {
         if !(1..=86_400_000).contains(&self.timeout_ms) {
             return wrong("timeout_ms", "takes 1 to 86400000 (a day)");
         }
-        if !(1..=output_default()).contains(&self.output_bytes_max) {
-            return wrong("output_bytes_max", "takes 1 to 1048576 (1 MiB)");
+        if !(1..=OUTPUT_BYTES_MAX).contains(&self.output_bytes_max) {
+            return wrong("output_bytes_max", "takes 1 to 67108864 (64 MiB)");
         }
         if self.identity.iter().any(|p| !p.starts_with('/')) {
             return wrong("identity", "takes JSON pointers such as \"/invoice\"");

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a goal may use. All are totals over the goal's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Calls of a planner.
@@ -43,6 +44,7 @@ impl Limits {
 
 /// An amount, reserved or used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Amount {
     /// Planner calls.

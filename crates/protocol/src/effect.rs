@@ -1,5 +1,6 @@
 //! What a tool does to the world, and the identity of one effect.
 
+use crate::claim::Resolved;
 use crate::ids::{GoalId, NodeId, TenantId, ToolName};
 use crate::json::Digest;
 use serde::{Deserialize, Serialize};
@@ -7,6 +8,7 @@ use serde_json::Value;
 
 /// What a tool does to the world, as its registry entry declares it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
     /// Changes nothing: run again at will.
@@ -28,19 +30,21 @@ impl Effect {
 
 /// Identity of one effect (invariant I16): tenant, goal, tool and the arguments that
 /// the tool declares as `identity`. Never the step, the attempt or the epoch: a
-/// replan that names the step anew must still meet the old effect.
+/// replan that names the step anew must still meet the old effect. An argument that has
+/// still to be fetched counts by its value's digest, which the caller makes sure is known
+/// ([`Resolved::unknown_in`]).
 pub fn identity(
     tenant: &TenantId,
     goal: &GoalId,
     tool: &ToolName,
-    args: &Value,
+    args: &Resolved,
     pointers: &[String],
     repeat_of: Option<&str>,
 ) -> Digest {
     let chosen = if pointers.is_empty() {
-        args.clone()
+        args.value.clone()
     } else {
-        let pick = |p: &String| args.pointer(p).cloned().unwrap_or(Value::Null);
+        let pick = |p: &String| args.pointer(p).map_or(Value::Null, |found| found.value);
         Value::Array(pointers.iter().map(pick).collect())
     };
     Digest::of_parts(&[
@@ -83,7 +87,7 @@ mod tests {
         let tool = ToolName::new("pay").unwrap();
         let id = |args: Value, p: &[&str], r: Option<&str>| {
             let p: Vec<_> = p.iter().map(ToString::to_string).collect();
-            identity(&t, &g, &tool, &args, &p, r)
+            identity(&t, &g, &tool, &args.into(), &p, r)
         };
         let a = id(json!({"invoice": 7, "note": "x"}), &["/invoice"], None);
         assert_eq!(

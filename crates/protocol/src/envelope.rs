@@ -146,6 +146,7 @@ pub fn expect_json<T: Message>(bytes: &[u8]) -> Result<T, Fault> {
 
 /// A reply: the answer or the fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Reply<T> {
     /// It was done.
@@ -180,6 +181,46 @@ pub fn reply<T: Serialize>(result: Result<T, Fault>) -> Bytes {
         // A Fault is three strings and a number: encoding it has no way to fail.
         to_msgpack(&Reply::<()>::Fault(fault)).unwrap_or_default()
     })
+}
+
+/// Encodes a reply in the form of the request: JSON for a JSON request, else msgpack.
+pub fn reply_like<T: Serialize>(request: &[u8], result: Result<T, Fault>) -> Bytes {
+    if !is_json(request) {
+        return reply(result);
+    }
+    let plain: Reply<T> = result.into();
+    let json = serde_json::to_vec(&plain).map_err(|e| {
+        let message = format!("the answer has no form in JSON: {e}");
+        Fault::new(Code::InternalLogicError, message)
+    });
+    let or_fault = |fault| serde_json::to_vec(&Reply::<()>::Fault(fault)).unwrap_or_default();
+    json.unwrap_or_else(or_fault).into()
+}
+
+/// Is this message JSON? No msgpack envelope begins with `{`, which is the number 123
+/// there.
+pub fn is_json(message: &[u8]) -> bool {
+    message.first() == Some(&b'{')
+}
+
+/// Reads a message in either form.
+pub fn expect_either<T: Message>(message: &Bytes) -> Result<T, Fault> {
+    if is_json(message) {
+        return expect_json(message);
+    }
+    expect(message)
+}
+
+/// Encodes a message as JSON.
+pub fn seal_json<T: Message>(body: &T) -> Result<Bytes, Fault> {
+    let out = Out {
+        kind: T::KIND,
+        v: T::VERSION,
+        body,
+    };
+    let json = serde_json::to_vec(&out);
+    json.map(Bytes::from)
+        .map_err(|e| Fault::new(Code::InternalLogicError, e.to_string()))
 }
 
 /// Reads a reply.

@@ -50,8 +50,8 @@ codes! {
         next "Read the violation: it names the JSON pointer and the rule. `detent tools list` and the agent's `input_schema` show what is accepted.";
     InputTooLarge = "INPUT_TOO_LARGE", retry false,
         what "The goal (at most 256 KiB), or what is made of it, is larger than it may be.",
-        cause "A document was put into the input, an output or a result instead of a reference to it; then a call no longer fits into a message (1 MiB) or a transition into an entry of the journal (900 KiB).",
-        next "Store the document where a tool can read it and pass its path or address.";
+        cause "A document was put into the input, an output or a result instead of a reference to it; then a call no longer fits into a message (1 MiB) or a transition into an entry of the journal (900 KiB). Or a text, or the identity of an effect, is to be made of a piece deep in an output that is kept as a body; or what is to be fetched is more than 16 MiB.",
+        next "Store the document where a tool can read it and pass its path or address. Refer to small members at the top of a large output, or let a step take the piece out.";
     AgentUnknown = "AGENT_UNKNOWN", retry false,
         what "No agent of this name is defined on the node.",
         cause "A typing mistake, or the node runs with another config.",
@@ -345,11 +345,12 @@ pub const FAULT_MESSAGE_BYTES_MAX: usize = 4096;
 /// The message never holds a secret: whoever builds one from a tool's or a model's
 /// words passes it through [`crate::redact::Redactor`] first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[error("{code}: {message}{}", at.as_deref().map(|a| format!(" (at {a})")).unwrap_or_default())]
 pub struct Fault {
     /// What kind.
     pub code: Code,
-    /// A sentence for people; at most [`FAULT_MESSAGE_BYTES_MAX`] bytes.
+    /// A sentence for people; at most 4,096 bytes ([`FAULT_MESSAGE_BYTES_MAX`]).
     pub message: String,
     /// The place: a JSON pointer, a file with line and column, a step.
     #[serde(default, skip_serializing_if = "Option::is_none")]

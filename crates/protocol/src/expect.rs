@@ -151,6 +151,7 @@ impl Expectation {
 
 /// How an observation compares with its expectation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It is there and right.
@@ -172,6 +173,7 @@ pub enum Verdict {
 /// Proof that goes into the result: what was looked at, when, how, and the digest of
 /// what was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Evidence {
     /// Kind of probe.
     pub probe: String,
@@ -187,6 +189,7 @@ pub struct Evidence {
 
 /// One observation: a verdict and its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Observation {
     /// How it compares.
     pub verdict: Verdict,

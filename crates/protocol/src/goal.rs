@@ -14,9 +14,11 @@ pub const KEY_BYTES_MAX: usize = 128;
 
 /// A publisher's name for one submission: the same key never makes a second goal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct IdempotencyKey {
-    /// 1 to [`KEY_BYTES_MAX`] bytes, no control characters.
+    /// 1 to 128 bytes ([`KEY_BYTES_MAX`]), no control characters.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = KEY_BYTES_MAX)))]
     pub key: String,
     /// When the publisher made it, Unix time in milliseconds. A key older than keys
     /// are kept is refused, never taken anew.
@@ -25,6 +27,7 @@ pub struct IdempotencyKey {
 
 /// A goal to be taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Submit {
     /// Whose goal it is.
@@ -39,12 +42,14 @@ pub struct Submit {
     pub key: Option<IdempotencyKey>,
     /// Deadline from acceptance, milliseconds; the agent's own is the most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub deadline_ms: Option<u64>,
     /// Lower limits than the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Limits>,
     /// W3C trace id of the publisher, 32 hex digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[0-9A-Fa-f]{32}$")))]
     pub trace: Option<String>,
 }
 
@@ -95,6 +100,7 @@ impl Submit {
 
 /// The goal is in the journal: it will end with exactly one result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Accepted {
     /// Its id.
     pub goal: GoalId,
@@ -107,6 +113,7 @@ pub struct Accepted {
 
 /// A change to a running goal: a JSON merge patch (RFC 7396) on its input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Amendment {
     /// The patch.

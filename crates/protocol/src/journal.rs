@@ -4,6 +4,10 @@
 //! chain hash, msgpack. The chain hash is SHA-256 over the previous entry's hash and
 //! this entry's msgpack, so an entry can't be changed, dropped from the middle or
 //! moved without being found. A lost tail is found by the store's witness, not here.
+//!
+//! The entry that replaces a forgotten goal's journal (its tombstone) has format 2: the
+//! 32 bytes of the hash that it follows stand before the msgpack, so that it can begin a
+//! journal and still says which chain it ended. Its checksum is over the format byte too.
 
 use crate::envelope::{from_msgpack, to_msgpack};
 use crate::error::{Code, Fault};
@@ -15,8 +19,12 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 const MAGIC: &[u8; 2] = b"DJ";
-/// Format of the entry's frame.
-pub const FORMAT: u8 = 1;
+/// Format of the frame of an entry that follows another.
+const FORMAT_NEXT: u8 = 1;
+/// Format of the frame of an entry that may begin a journal in the place of others.
+const FORMAT_START: u8 = 2;
+/// Newest format of the entry's frame.
+pub const FORMAT: u8 = FORMAT_START;
 /// Version of the records' vocabulary.
 pub const SCHEMA: u16 = 1;
 const HEAD_BYTES: usize = 2 + 1 + 4 + 32;
@@ -70,6 +78,16 @@ impl Entry {
     /// Encodes after the entry whose hash is `previous`; gives the bytes and the new
     /// hash.
     pub fn encode(&self, previous: &Digest) -> Result<(Bytes, Digest), Fault> {
+        self.encode_as(FORMAT_NEXT, previous)
+    }
+
+    /// Encodes a tombstone: an entry that stands for all entries up to the one whose hash
+    /// is `replaces`, and can be read without them.
+    pub fn encode_tombstone(&self, replaces: &Digest) -> Result<(Bytes, Digest), Fault> {
+        self.encode_as(FORMAT_START, replaces)
+    }
+
+    fn encode_as(&self, format: u8, previous: &Digest) -> Result<(Bytes, Digest), Fault> {
         let records: Result<_, Fault> = self.records.iter().map(wire_record).collect();
         let wire = Wire {
             v: SCHEMA,
@@ -83,31 +101,46 @@ impl Entry {
         };
         let payload = to_msgpack(&wire)?;
         let hash = chain(previous, &payload);
-        let mut out = BytesMut::with_capacity(HEAD_BYTES + payload.len());
+        let replaces = (format == FORMAT_START).then_some(previous);
+        let mut out = BytesMut::with_capacity(HEAD_BYTES + 32 + payload.len());
         out.put_slice(MAGIC);
-        out.put_u8(FORMAT);
-        out.put_u32_le(checksum(&hash, &payload));
+        out.put_u8(format);
+        out.put_u32_le(checksum(&hash, replaces, &payload));
         out.put_slice(&hash.0);
+        if let Some(replaces) = replaces {
+            out.put_slice(&replaces.0);
+        }
         out.put_slice(&payload);
         Ok((out.freeze(), hash))
     }
 
     /// Decodes the entry that follows the one whose hash is `previous`; gives it and
-    /// its hash. Fails with [`Code::JournalCorrupt`] when a byte is not as written or
+    /// its hash. A tombstone follows what it replaces, and [`GENESIS`]. Fails with [`Code::JournalCorrupt`] when a byte is not as written or
     /// the entry does not follow, with [`Code::JournalUnreadable`] when its format or
     /// schema is newer than this version.
     pub fn decode(bytes: &[u8], previous: &Digest) -> Result<(Self, Digest), Fault> {
-        let (hash, payload) = unframe(bytes)?;
-        if chain(previous, payload) != hash {
+        let frame = unframe(bytes)?;
+        let previous = match &frame.replaces {
+            Some(replaces) if *previous == GENESIS => replaces,
+            _ => previous,
+        };
+        if frame.replaces.is_some_and(|r| r != *previous)
+            || chain(previous, frame.payload) != frame.hash
+        {
             return Err(corrupt("the entry does not follow the one before it"));
         }
-        Ok((Self::of_payload(payload)?, hash))
+        Ok((Self::of_payload(frame.payload)?, frame.hash))
     }
 
     /// Decodes an entry alone, its place in the chain unchecked; gives its hash too.
     pub fn decode_alone(bytes: &[u8]) -> Result<(Self, Digest), Fault> {
-        let (hash, payload) = unframe(bytes)?;
-        Ok((Self::of_payload(payload)?, hash))
+        let frame = unframe(bytes)?;
+        Ok((Self::of_payload(frame.payload)?, frame.hash))
+    }
+
+    /// Is it a tombstone: does it stand for all entries before it?
+    pub fn is_tombstone(bytes: &[u8]) -> bool {
+        bytes.starts_with(MAGIC) && bytes.get(2) == Some(&FORMAT_START)
     }
 
     fn of_payload(payload: &[u8]) -> Result<Self, Fault> {
@@ -129,7 +162,13 @@ impl Entry {
     }
 }
 
-fn unframe(bytes: &[u8]) -> Result<(Digest, &[u8]), Fault> {
+struct Frame<'a> {
+    hash: Digest,
+    replaces: Option<Digest>,
+    payload: &'a [u8],
+}
+
+fn unframe(bytes: &[u8]) -> Result<Frame<'_>, Fault> {
     if bytes.len() < HEAD_BYTES || &bytes[..2] != MAGIC || bytes[2] == 0 {
         return Err(corrupt("not a journal entry"));
     }
@@ -141,11 +180,21 @@ fn unframe(bytes: &[u8]) -> Result<(Digest, &[u8]), Fault> {
     crc.copy_from_slice(&bytes[3..7]);
     let mut hash = [0; 32];
     hash.copy_from_slice(&bytes[7..HEAD_BYTES]);
-    let (hash, payload) = (Digest(hash), &bytes[HEAD_BYTES..]);
-    if checksum(&hash, payload) != u32::from_le_bytes(crc) {
+    let (hash, mut payload) = (Digest(hash), &bytes[HEAD_BYTES..]);
+    let mut replaces = None;
+    if bytes[2] == FORMAT_START {
+        let cut = || corrupt("a tombstone is cut off");
+        let (named, rest) = payload.split_first_chunk().ok_or_else(cut)?;
+        (replaces, payload) = (Some(Digest(*named)), rest);
+    }
+    if checksum(&hash, replaces.as_ref(), payload) != u32::from_le_bytes(crc) {
         return Err(corrupt("checksum of an entry does not match"));
     }
-    Ok((hash, payload))
+    Ok(Frame {
+        hash,
+        replaces,
+        payload,
+    })
 }
 
 fn chain(previous: &Digest, payload: &[u8]) -> Digest {
@@ -156,8 +205,13 @@ fn chain(previous: &Digest, payload: &[u8]) -> Digest {
     Digest(h.finalize().into())
 }
 
-fn checksum(hash: &Digest, payload: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&hash.0), payload)
+fn checksum(hash: &Digest, replaces: Option<&Digest>, payload: &[u8]) -> u32 {
+    let Some(replaces) = replaces else {
+        return crc32c::crc32c_append(crc32c::crc32c(&hash.0), payload);
+    };
+    let parts: [&[u8]; 4] = [&[FORMAT_START], &hash.0, &replaces.0, payload];
+    let append = |crc, part: &[u8]| crc32c::crc32c_append(crc, part);
+    parts.into_iter().fold(0, append)
 }
 
 fn wire_record(r: &Record) -> Result<WireRecord, Fault> {
@@ -235,15 +289,34 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_found() {
-        let (bytes, _) = entry(1, owned()).encode(&GENESIS).unwrap();
-        for i in 0..bytes.len() {
-            for bit in 0..8 {
-                let mut bad = bytes.to_vec();
-                bad[i] ^= 1 << bit;
-                assert!(Entry::decode(&bad, &GENESIS).is_err(), "byte {i} bit {bit}");
+        let (next, hash) = entry(1, owned()).encode(&GENESIS).unwrap();
+        let (start, _) = entry(2, owned()).encode_tombstone(&hash).unwrap();
+        for bytes in [next, start] {
+            for i in 0..bytes.len() {
+                for bit in 0..8 {
+                    let mut bad = bytes.to_vec();
+                    bad[i] ^= 1 << bit;
+                    assert!(Entry::decode(&bad, &GENESIS).is_err(), "byte {i} bit {bit}");
+                }
+                assert!(Entry::decode(&bytes[..i], &GENESIS).is_err(), "cut at {i}");
             }
-            assert!(Entry::decode(&bytes[..i], &GENESIS).is_err(), "cut at {i}");
         }
+    }
+
+    #[test]
+    fn a_tombstone_follows_what_it_replaces_and_begins_a_journal() {
+        let (a, hash_a) = entry(1, owned()).encode(&GENESIS).unwrap();
+        let (b, _) = entry(2, owned()).encode(&hash_a).unwrap();
+        let tombstone = entry(2, owned());
+        let (bytes, hash) = tombstone.encode_tombstone(&hash_a).unwrap();
+        assert!(Entry::is_tombstone(&bytes) && !Entry::is_tombstone(&a));
+        for previous in [GENESIS, hash_a] {
+            let read = Entry::decode(&bytes, &previous).unwrap();
+            assert_eq!(read, (tombstone.clone(), hash));
+        }
+        let elsewhere = Entry::decode(&bytes, &hash).unwrap_err();
+        assert_eq!(elsewhere.code, Code::JournalCorrupt);
+        assert!(Entry::decode(&b, &GENESIS).is_err());
     }
 
     #[test]

@@ -80,6 +80,11 @@ pub fn pointer_escape(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 
+/// The key that stands escaped in a JSON pointer.
+pub fn pointer_unescape(token: &str) -> String {
+    token.replace("~1", "/").replace("~0", "~")
+}
+
 /// Is `text` a JSON pointer (RFC 6901)?
 pub fn is_pointer(text: &str) -> bool {
     text.is_empty() || text.starts_with('/')

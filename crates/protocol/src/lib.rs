@@ -10,6 +10,7 @@
 pub mod agent;
 pub mod audit;
 pub mod budget;
+pub mod claim;
 pub mod contract;
 pub mod effect;
 pub mod envelope;
@@ -24,8 +25,11 @@ pub mod plan;
 pub mod record;
 pub mod redact;
 pub mod result;
+#[cfg(feature = "schema")]
+pub mod schema;
 pub mod subject;
 pub mod template;
+pub mod tombstone;
 
 pub use error::{Code, Fault};
 pub use ids::{AgentName, GoalId, NodeId, QuestionId, StepId, TenantId, ToolName};

@@ -4,6 +4,7 @@
 //! [`crate::envelope::Reply`]. `detent` writes golden files of every one.
 
 use crate::budget::Amount;
+use crate::claim::Claimed;
 use crate::effect::Effect;
 use crate::envelope::Message;
 use crate::error::Fault;
@@ -13,6 +14,7 @@ use crate::ids::{AgentName, GoalId, NodeId, QuestionId, StepId, TenantId, ToolNa
 use crate::json::Digest;
 use crate::record::{Question, Seal, ToolOutcome};
 use crate::result::GoalResult;
+use crate::tombstone::Archive;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -26,6 +28,7 @@ macro_rules! message {
 
 /// A tool as a planner sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolView {
     /// Name.
     pub name: ToolName,
@@ -39,6 +42,7 @@ pub struct ToolView {
 
 /// An earlier step as a planner sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepView {
     /// Its id.
     pub id: StepId,
@@ -46,8 +50,9 @@ pub struct StepView {
     pub tool: ToolName,
     /// `done`, `failed`, `skipped`, `unknown`.
     pub state: String,
-    /// Output, or a summary `{"pruned_bytes":…}` where it is large. Data, never
-    /// instructions.
+    /// Output, or a summary `{"pruned_bytes":…}` where it is large, or
+    /// `{"claimed_bytes":…, "inline":…, "large":…}` where it is kept as a body. Data,
+    /// never instructions.
     pub output: Value,
     /// Why it failed.
     pub fault: Option<Fault>,
@@ -55,6 +60,7 @@ pub struct StepView {
 
 /// What a planner gets: bounded, the goal with its amendments always in it whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Snapshot {
     /// The agent.
     pub agent: AgentName,
@@ -84,6 +90,7 @@ pub struct Snapshot {
 
 /// Asks for a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanRequest {
     /// Whose goal.
     pub tenant: TenantId,
@@ -100,6 +107,7 @@ message!(PlanRequest, "plan_request");
 
 /// A planner's answer; not yet believed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanAnswer {
     /// The plan as it was said.
     pub plan: Value,
@@ -111,6 +119,7 @@ pub struct PlanAnswer {
 
 /// Calls a tool: one attempt of one step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolCall {
     /// Whose goal.
     pub tenant: TenantId,
@@ -127,8 +136,11 @@ pub struct ToolCall {
     /// Version of the tool that the goal is pinned to. The executor runs what its own
     /// registry has under this digest, never what a message says.
     pub tool_digest: Digest,
-    /// Arguments, resolved and checked.
+    /// Arguments, resolved, and checked where nothing is left to be fetched.
     pub args: Value,
+    /// Places in the arguments that have to be fetched before they are checked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Claimed>,
     /// Idempotency key for the world: the effect's identity, never the attempt.
     pub identity: Option<Digest>,
     /// Fencing token for the world: the number of the intent's record.
@@ -140,6 +152,7 @@ message!(ToolCall, "tool_call");
 
 /// Seals one attempt: it must not run and must never start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SealAttempt {
     /// Whose goal.
     pub tenant: TenantId,
@@ -156,6 +169,7 @@ message!(SealAttempt, "seal_attempt");
 
 /// Answer to [`SealAttempt`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttemptSealed {
     /// What was found.
     pub seal: Seal,
@@ -163,6 +177,7 @@ pub struct AttemptSealed {
 
 /// Seals a goal: kill what runs of it, refuse it from now on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SealGoal {
     /// Whose goal.
     pub tenant: TenantId,
@@ -173,6 +188,7 @@ message!(SealGoal, "seal_goal");
 
 /// Answer to [`SealGoal`]: nothing of the goal runs here any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GoalSealed {
     /// The executor's node.
     pub node: NodeId,
@@ -182,6 +198,7 @@ pub struct GoalSealed {
 
 /// Asks an observer to look.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Observe {
     /// Whose goal.
     pub tenant: TenantId,
@@ -193,6 +210,9 @@ pub struct Observe {
     pub probe: String,
     /// Its parameters, resolved.
     pub params: Value,
+    /// Places in the parameters that have to be fetched before the look.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Claimed>,
     /// JSON Schema of "there and right".
     pub schema: Value,
     /// JSON Schema of "proven absent", if that can be proven.
@@ -204,12 +224,14 @@ message!(Observe, "observe");
 
 /// A control message to a goal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Control {
     /// Whose goal.
     pub tenant: TenantId,
     /// The goal.
     pub goal: GoalId,
-    /// Who sends it.
+    /// Who sends it; at most 256 bytes.
+    #[cfg_attr(feature = "schema", schemars(length(max = 256)))]
     pub by: String,
     /// What is to be done.
     pub verb: Verb,
@@ -218,11 +240,13 @@ message!(Control, "control");
 
 /// What a control message wants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "verb", rename_all = "snake_case")]
 pub enum Verb {
     /// Stop it and say what was done.
     Cancel {
-        /// Why.
+        /// Why; at most 256 bytes.
+        #[cfg_attr(feature = "schema", schemars(length(max = 256)))]
         reason: String,
     },
     /// Change its input (JSON merge patch).
@@ -235,6 +259,7 @@ pub enum Verb {
         /// The question.
         question: QuestionId,
         /// One of its choices.
+        #[cfg_attr(feature = "schema", schemars(length(max = 256)))]
         choice: String,
     },
     /// Start nothing new.
@@ -245,13 +270,43 @@ pub enum Verb {
 
 /// The control message is in the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Controlled {
     /// How the goal stands after it.
     pub phase: Phase,
 }
 
+/// Something that was handed in without waiting for an answer was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Refused {
+    /// Whose.
+    pub tenant: TenantId,
+    /// The goal's idempotency key, or the goal that a control message named.
+    pub name: String,
+    /// Why.
+    pub fault: Fault,
+}
+message!(Refused, "refused");
+
+/// Something that an operator should look at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Alert {
+    /// The node that says so.
+    pub node: NodeId,
+    /// Kind, as in the metric `detent_alerts`.
+    pub kind: String,
+    /// For people.
+    pub text: String,
+    /// When, Unix milliseconds.
+    pub at_ms: u64,
+}
+message!(Alert, "alert");
+
 /// A question about goals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Query {
     /// Whose goals.
     pub tenant: TenantId,
@@ -262,6 +317,7 @@ message!(Query, "query");
 
 /// What a query asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Ask {
     /// Goals in the order of their ids, a page at a time.
@@ -298,6 +354,7 @@ pub enum Ask {
 
 /// Answer to a query.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Answer {
     /// To `List`.
@@ -313,6 +370,7 @@ pub enum Answer {
     /// To `Export`.
     Entries {
         /// Entries, oldest first; empty at the end.
+        #[cfg_attr(feature = "schema", schemars(with = "Vec<Vec<u8>>"))]
         entries: Vec<serde_bytes::ByteBuf>,
     },
     /// To `Events`.
@@ -326,6 +384,7 @@ pub enum Answer {
 
 /// The four states of a goal, and the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Phase {
     /// Nothing to do right now.
@@ -342,6 +401,7 @@ pub enum Phase {
 
 /// What a goal waits for (invariant I15).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaitingFor {
     /// For what, e.g. `tool`, `plan`, `observation`, `delay`, `answer`, `resume`.
     pub what: String,
@@ -355,6 +415,7 @@ pub struct WaitingFor {
 
 /// A line of the list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GoalLine {
     /// The goal.
     pub goal: GoalId,
@@ -370,10 +431,14 @@ pub struct GoalLine {
     pub steps_done: u32,
     /// Steps of all revisions.
     pub steps: u32,
+    /// It was forgotten: its result stays, its entries are in an archive for a time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub archived: bool,
 }
 
 /// A goal as it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GoalView {
     /// The summary.
     pub line: GoalLine,
@@ -395,10 +460,15 @@ pub struct GoalView {
     pub result: Option<GoalResult>,
     /// Why nothing is dispatched any more, where the goal is parked.
     pub parked: Option<Fault>,
+    /// Where its entries are, once it was forgotten; of its input and its steps only the
+    /// counts are left then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<Archive>,
 }
 
 /// A transition of a goal, as followers see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GoalEvent {
     /// The goal.
     pub goal: GoalId,

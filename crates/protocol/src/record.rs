@@ -11,11 +11,13 @@ use crate::ids::{AgentName, NodeId, QuestionId, StepId, ToolName};
 use crate::json::Digest;
 use crate::plan::Plan;
 use crate::result::GoalResult;
+use crate::tombstone::Tombstone;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// How an attempt of a tool ended, as its executor tells it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ToolOutcome {
     /// It ended well, and its output meets its schema. No proof of the effect.
@@ -38,6 +40,7 @@ pub enum ToolOutcome {
 
 /// Facts about one run of a tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RunFacts {
     /// Wall time, milliseconds.
@@ -68,6 +71,7 @@ pub enum SealWhy {
 
 /// What sealing an attempt found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Seal {
     /// The slot was won with `revoked`: the attempt never started and never will.
@@ -158,6 +162,7 @@ pub enum StepEnd {
 
 /// A question to a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Question {
     /// Its id.
     pub id: QuestionId,
@@ -238,6 +243,9 @@ bodies! {
         limits: Limits,
         /// Trace id.
         trace: Option<String>,
+        /// It was handed in as JSON; what is told about it is JSON too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        json: bool,
     }
     /// A node owns it from here on; the epoch is the entry's.
     Owned = "owned" {
@@ -424,10 +432,16 @@ bodies! {
         /// Executors that could not be reached.
         unconfirmed: Vec<NodeId>,
     }
-    /// The end: always the last record.
+    /// The end: always the last record, until the goal is forgotten.
     Ended = "ended" {
         /// The result.
         result: GoalResult,
+    }
+    /// The goal was forgotten: this record stands for all before it, alone in a journal
+    /// or after the end.
+    Forgotten = "forgotten" {
+        /// What stays of it.
+        goal: Box<Tombstone>,
     }
 }
 

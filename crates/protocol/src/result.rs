@@ -9,6 +9,7 @@ use serde_json::Value;
 
 /// The one terminal result of a goal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum GoalResult {
     /// Every step's expectation was observed and the data meets the result contract.
@@ -64,6 +65,7 @@ impl GoalResult {
 
 /// Evidence of one step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepEvidence {
     /// The step.
     pub step: StepId,
@@ -75,6 +77,7 @@ pub struct StepEvidence {
 
 /// How a step ended, for a failed or cancelled goal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepReport {
     /// The step.
     pub step: StepId,
@@ -92,6 +95,7 @@ pub struct StepReport {
 
 /// How a step stands at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StepState {
     /// Ended well and observed.
@@ -106,6 +110,7 @@ pub enum StepState {
 
 /// Receipt of a cancel: after it no process of the goal is alive and none starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Receipt {
     /// Who cancelled.
     pub by: String,
@@ -121,6 +126,7 @@ pub struct Receipt {
 
 /// The result as it is published.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ResultMessage {
     /// Whose goal it was.
     pub tenant: TenantId,

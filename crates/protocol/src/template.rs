@@ -10,7 +10,11 @@
 //! | `{"$output": "/id"}` | that part of the step's own output (expectations only) |
 //! | `{"$meta": "goal_id"}` | `goal_id`, `tenant` or `agent` |
 //! | `{"$concat": [...]}` | the parts joined to one text |
+//!
+//! What a reference names may be kept as a body ([`crate::claim`]); [`resolve_parts`]
+//! then leaves its place open.
 
+use crate::claim::{Claimed, Resolved, too_large_here};
 use crate::error::{Code, Fault};
 use crate::ids::StepId;
 use crate::json;
@@ -44,13 +48,13 @@ pub enum Reference<'a> {
 
 /// Where references are looked up. `None` is "not there".
 pub trait Scope {
-    /// The value that `reference` names.
-    fn lookup(&self, reference: &Reference<'_>) -> Option<Value>;
+    /// What `reference` names.
+    fn lookup(&self, reference: &Reference<'_>) -> Option<Resolved>;
 }
 
-impl<F: Fn(&Reference<'_>) -> Option<Value>> Scope for F {
-    fn lookup(&self, reference: &Reference<'_>) -> Option<Value> {
-        self(reference)
+impl<T: Into<Resolved>, F: Fn(&Reference<'_>) -> Option<T>> Scope for F {
+    fn lookup(&self, reference: &Reference<'_>) -> Option<Resolved> {
+        self(reference).map(Into::into)
     }
 }
 
@@ -175,20 +179,33 @@ pub fn has_references(template: &Value) -> bool {
 ///
 /// Fails with [`Code::ReferenceMissing`] when one is not there, with
 /// [`Code::InputTooLarge`] when the whole would be larger than [`RESOLVED_BYTES_MAX`] or
-/// deeper than [`RESOLVED_DEPTH_MAX`]; no more than that is ever built.
+/// deeper than [`RESOLVED_DEPTH_MAX`], or is in an output that is kept as a body; no more
+/// than that is ever built.
 pub fn resolve(template: &Value, scope: &dyn Scope) -> Result<Value, Fault> {
+    resolve_parts(template, scope)?.whole()
+}
+
+/// Replaces every reference by its value, or, where that is in an output that is kept as a
+/// body, leaves its place open for whoever fetches it.
+///
+/// Fails as [`resolve`] does; such a value can't be part of a text (`$concat`).
+pub fn resolve_parts(template: &Value, scope: &dyn Scope) -> Result<Resolved, Fault> {
     let mut resolving = Resolving {
         scope,
         at: String::new(),
         bytes_left: RESOLVED_BYTES_MAX,
+        claims: Vec::new(),
     };
-    resolving.value(template, 0)
+    let value = resolving.value(template, 0)?;
+    let claims = resolving.claims;
+    Ok(Resolved { value, claims })
 }
 
 struct Resolving<'a> {
     scope: &'a dyn Scope,
     at: String,
     bytes_left: usize,
+    claims: Vec<Claimed>,
 }
 
 impl Resolving<'_> {
@@ -225,11 +242,17 @@ impl Resolving<'_> {
     }
 
     fn reference(&mut self, r: &Reference<'_>, depth: usize) -> Result<Value, Fault> {
-        let value = self.scope.lookup(r).ok_or_else(|| {
+        let Resolved { value, claims } = self.scope.lookup(r).ok_or_else(|| {
             let message = format!("{} is not there", describe(r));
             Fault::new(Code::ReferenceMissing, message).at(self.at.as_str())
         })?;
         self.spend(json::size_bytes(&value))?;
+        for mut claim in claims {
+            // The marker is paid for; its entry in the list takes about as much again.
+            self.spend(CLAIM_BYTES)?;
+            claim.at.insert_str(0, &self.at);
+            self.claims.push(claim);
+        }
         if depth + json::depth(&value) > RESOLVED_DEPTH_MAX {
             let message = format!("nested deeper than {RESOLVED_DEPTH_MAX} levels");
             return Err(Fault::new(Code::InputTooLarge, message).at(self.at.as_str()));
@@ -239,11 +262,15 @@ impl Resolving<'_> {
 
     fn concat(&mut self, parts: &[Value], depth: usize) -> Result<Value, Fault> {
         let mut text = String::new();
+        let open = self.claims.len();
         for (i, part) in parts.iter().enumerate() {
             match self.inner(part, &i.to_string(), depth)? {
                 Value::String(s) => text.push_str(&s),
                 other => text.push_str(&json::canonical(&other)),
             }
+        }
+        if let Some(claim) = self.claims.get(open) {
+            return Err(too_large_here(&claim.at));
         }
         Ok(Value::String(text))
     }
@@ -270,6 +297,9 @@ impl Resolving<'_> {
         }
     }
 }
+
+/// What one entry in the list of places to be fetched takes, about, bytes.
+const CLAIM_BYTES: usize = 256;
 
 fn describe(r: &Reference<'_>) -> String {
     match r {

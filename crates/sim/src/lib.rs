@@ -27,4 +27,4 @@ pub mod trace;
 mod workload;
 pub mod world;
 
-pub use run::{Options, Report, run};
+pub use run::{Forget, Options, Report, run};

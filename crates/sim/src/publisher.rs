@@ -5,7 +5,7 @@
 
 use crate::bus::{Fabric, Port, lock};
 use crate::chance::Chance;
-use crate::judge::{Submission, ToldControl, ToldResult};
+use crate::judge::{Submission, ToldControl, ToldEvents, ToldResult};
 use crate::life::Life;
 use crate::workload::AGENTS;
 use crate::world::{Truth, World};
@@ -29,6 +29,7 @@ pub(crate) struct Told {
     pub(crate) submissions: Vec<Submission>,
     pub(crate) results: Vec<ToldResult>,
     pub(crate) controls: Vec<ToldControl>,
+    pub(crate) events: Vec<ToldEvents>,
 }
 
 /// The publishers of a run.
@@ -37,6 +38,8 @@ pub(crate) struct Publishers {
     port: Port,
     world: Arc<World>,
     told: Arc<Mutex<Told>>,
+    /// Goals are forgotten soon after their end.
+    forgetful: bool,
 }
 
 /// What one publisher will do, beside submitting.
@@ -54,12 +57,13 @@ struct Mood {
 }
 
 impl Publishers {
-    pub(crate) fn new(fabric: Arc<Fabric>, world: Arc<World>) -> Option<Self> {
+    pub(crate) fn new(fabric: Arc<Fabric>, world: Arc<World>, forgetful: bool) -> Option<Self> {
         let life = Life::outside(NodeId::new("publishers").ok()?);
         Some(Self {
             port: Port::new(fabric, Arc::new(life)),
             world,
             told: Arc::default(),
+            forgetful,
         })
     }
 
@@ -213,6 +217,58 @@ impl Publishers {
             // Its result comes with the answer.
             let _ = self.submit(submit).await;
         }
+        if self.forgetful {
+            self.come_back(goal, submit).await;
+        }
+    }
+
+    /// Asks after a goal that has ended while it is being forgotten, and after that.
+    async fn come_back(&self, goal: GoalId, submit: &Submit) {
+        for _ in 0..self.chance().between(1, 4) {
+            let wait = self.chance().between(0, 6_000);
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+            match self.chance().below(4) {
+                0 | 1 if submit.key.is_some() => drop(self.submit(submit).await),
+                2 if submit.key.is_some() => {
+                    let mut other = submit.clone();
+                    other.input["item"] = json!("another");
+                    drop(self.submit(&other).await);
+                }
+                3 => {
+                    let reason = "too late".to_owned();
+                    self.control(goal, Verb::Cancel { reason }).await;
+                }
+                _ => self.hear_again(goal).await,
+            }
+        }
+    }
+
+    /// All events from the first on.
+    async fn hear_again(&self, goal: GoalId) {
+        let mut numbers = Vec::new();
+        loop {
+            let query = Query {
+                tenant: TenantId::default(),
+                ask: Ask::Events {
+                    goal,
+                    from: numbers.last().map_or(1, |n| n + 1),
+                    wait_ms: 100,
+                },
+            };
+            let subject = subject::query(&query.tenant);
+            match self.ask::<_, Answer>(&subject, &query).await {
+                Ok(Answer::Events { events, ended }) => {
+                    numbers.extend(events.iter().map(|e| e.n));
+                    if ended {
+                        break;
+                    }
+                }
+                Ok(_) => return,
+                Err(fault) => return self.say(format!("events of {goal}: {fault}")),
+            }
+        }
+        self.say(format!("events of {goal}: {}", numbers.len()));
+        lock(&self.told).events.push(ToldEvents { goal, numbers });
     }
 
     async fn act(&self, goal: GoalId, submit: &Submit, mood: &Mood, tick: u64) {

@@ -27,18 +27,46 @@ pub struct Options {
     pub goals: u64,
     /// How long faults are drawn, simulated seconds.
     pub faults_for_s: u64,
+    /// When goals that have ended are forgotten.
+    pub forget: Forget,
     /// Keep the lines of the trace.
     pub keep_trace: bool,
 }
 
+/// When goals that have ended are forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forget {
+    /// As the seed says: never under every second one.
+    Drawn,
+    /// Never.
+    Never,
+    /// So long after their end, milliseconds.
+    AfterMs(u64),
+}
+
+impl Forget {
+    fn after_ms(self, seed: u64) -> Option<u64> {
+        match self {
+            Forget::Never => None,
+            Forget::AfterMs(ms) => Some(ms),
+            Forget::Drawn => match seed % 4 {
+                1 => Some(0),
+                3 => Some(4_000),
+                _ => None,
+            },
+        }
+    }
+}
+
 impl Default for Options {
-    /// No bug, drawn faults, 8 goals, 90 s of faults, no lines kept.
+    /// No bug, drawn faults, 8 goals, 90 s of faults, drawn forgetting, no lines kept.
     fn default() -> Self {
         Self {
             bug: None,
             faults: None,
             goals: 8,
             faults_for_s: 90,
+            forget: Forget::Drawn,
             keep_trace: false,
         }
     }
@@ -76,6 +104,9 @@ const LATE: Duration = Duration::from_secs(45);
 /// that back off.
 const ENDING_S: u64 = 240;
 
+/// Time that forgetting the last goals may take: what failed is tried again, seconds.
+const FORGETTING_S: u64 = 120;
+
 /// Runs the seed. Blocks; makes a runtime of its own.
 ///
 /// # Errors
@@ -96,17 +127,19 @@ async fn go(seed: u64, options: &Options) -> Report {
     let fabric = Fabric::new(chance.clone(), trace.clone());
     let world = World::new(fabric.clone());
     let workload = workload();
+    let forget_after_ms = options.forget.after_ms(seed);
     let cluster = Arc::new(Cluster {
         fabric: fabric.clone(),
         world: world.clone(),
         definitions: workload.definitions.clone(),
         registry: workload.registry.clone(),
         bug: options.bug,
+        forget_after_ms,
         alerts: Arc::default(),
         lives: AtomicU64::new(0),
     });
     let node = NodeId::new("n1").ok();
-    let publishers = Publishers::new(fabric.clone(), world.clone());
+    let publishers = Publishers::new(fabric.clone(), world.clone(), forget_after_ms.is_some());
     let (Some(node), Some(publishers)) = (node, publishers) else {
         unreachable!("both names are valid");
     };
@@ -126,6 +159,9 @@ async fn go(seed: u64, options: &Options) -> Report {
     tokio::time::sleep(LATE).await;
     let ended = wait_for_the_end(&fabric, &mut clients).await;
     tokio::time::sleep(LATE).await;
+    if forget_after_ms.is_some() {
+        wait_until_forgotten(&fabric).await;
+    }
     clients.abort_all();
     if !ended {
         trace.say("not everything has ended");
@@ -165,6 +201,18 @@ async fn wait_for_the_end(fabric: &Fabric, clients: &mut JoinSet<()>) -> bool {
     false
 }
 
+/// Waits until nothing is left to forget; what is not forgotten then never will be, which
+/// the trace says and the facts show.
+async fn wait_until_forgotten(fabric: &Fabric) {
+    for _ in 0..FORGETTING_S {
+        if crate::bus::lock(&fabric.journal).all_forgotten() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    fabric.trace.say("not everything was forgotten");
+}
+
 fn facts(fabric: &Arc<Fabric>, world: &World, publishers: &Publishers) -> Facts {
     let told = publishers.take();
     let starts = world.processes().into_iter().map(|p| Start {
@@ -190,6 +238,7 @@ fn facts(fabric: &Arc<Fabric>, world: &World, publishers: &Publishers) -> Facts 
         submissions: told.submissions,
         results: told.results,
         controls: told.controls,
+        events: told.events,
         starts: starts.collect(),
         effects: effects.collect(),
         all_must_have_ended: true,

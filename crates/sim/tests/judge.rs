@@ -9,15 +9,20 @@ use detent_protocol::result::GoalResult;
 use detent_protocol::{GoalId, ToolName};
 use detent_sim::chance::Faults;
 use detent_sim::judge::{Facts, judge};
-use detent_sim::{Options, run};
+use detent_sim::{Forget, Options, run};
 
 /// Facts of the first good run that has what the test needs.
 fn facts(has: impl Fn(&Facts) -> bool) -> Facts {
     let options = Options {
         faults: Some(Faults::NONE),
+        forget: Forget::Never,
         ..Options::default()
     };
-    let runs = (0..40).map(|seed| run(seed, &options).expect("a runtime").facts);
+    facts_of(&options, has)
+}
+
+fn facts_of(options: &Options, has: impl Fn(&Facts) -> bool) -> Facts {
+    let runs = (0..40).map(|seed| run(seed, options).expect("a runtime").facts);
     let mut fitting = runs.filter(|facts| has(facts));
     let facts = fitting.next().expect("a run that has it");
     assert_eq!(judge(&facts), []);
@@ -272,4 +277,62 @@ fn i15_a_goal_that_waits_for_nothing() {
     // What follows does not fit any more; the judge looks at what came before, too.
     facts.journals[0].1.truncate(1);
     breaks(&facts, "I15", goal);
+}
+
+/// Facts of a run in which every goal was forgotten as soon as it had ended.
+fn forgotten(has: impl Fn(&Facts) -> bool) -> Facts {
+    let options = Options {
+        faults: Some(Faults::NONE),
+        forget: Forget::AfterMs(0),
+        ..Options::default()
+    };
+    let facts = facts_of(&options, has);
+    let tombstones = facts.journals.iter().filter_map(|(_, raw)| raw.last());
+    assert!(tombstones.clone().count() > 0);
+    assert!(tombstones.into_iter().all(|raw| Entry::is_tombstone(raw)));
+    facts
+}
+
+/// Writes a tombstone anew, as it should not be.
+fn another_tombstone(facts: &mut Facts, change: impl FnOnce(&mut Entry)) -> GoalId {
+    let (key, raw) = &mut facts.journals[0];
+    let (_, hash) = Entry::decode_alone(&raw[raw.len() - 2]).unwrap();
+    let (mut entry, _) = Entry::decode_alone(&raw.pop().unwrap()).unwrap();
+    change(&mut entry);
+    raw.push(entry.encode_tombstone(&hash).unwrap().0);
+    key.goal
+}
+
+#[test]
+fn i1_a_forgotten_goal_without_its_archive() {
+    let mut facts = forgotten(any);
+    let (key, raw) = &mut facts.journals[0];
+    let goal = key.goal;
+    raw.drain(..raw.len() - 1);
+    breaks(&facts, "I1", goal);
+}
+
+#[test]
+fn i1_events_with_a_gap() {
+    let mut facts = forgotten(|f| !f.events.is_empty());
+    facts.events[0].numbers.remove(2);
+    breaks(&facts, "I1", facts.events[0].goal);
+}
+
+#[test]
+fn i10_a_tombstone_that_says_something_else() {
+    let mut facts = forgotten(any);
+    let goal = another_tombstone(&mut facts, |entry| {
+        if let Said::Known(Body::Forgotten { goal }) = &mut entry.records[0].said {
+            goal.steps_done += 1;
+        }
+    });
+    breaks(&facts, "I10", goal);
+}
+
+#[test]
+fn i10_a_tombstone_for_more_than_there_was() {
+    let mut facts = forgotten(any);
+    let goal = another_tombstone(&mut facts, |entry| entry.records[0].n += 1);
+    breaks(&facts, "I10", goal);
 }

@@ -10,6 +10,8 @@ use tokio::task::JoinSet;
 
 const ROWS: Table = Table::new("rows");
 const VALUE_BYTES: usize = 300;
+/// About what one transition of a goal journals.
+const LARGE_BYTES: usize = 2 << 10;
 
 fn main() {
     let base = std::env::var_os("DETENT_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
@@ -18,15 +20,18 @@ fn main() {
         .worker_threads(2)
         .build();
     runtime.expect("a runtime").block_on(async {
-        for (writers, commits) in [(1, 5_000), (16, 60_000), (64, 100_000)] {
-            throughput(dir.path().join(format!("w{writers}")), writers, commits).await;
+        for value_bytes in [VALUE_BYTES, LARGE_BYTES] {
+            for (writers, commits) in [(1, 5_000), (16, 60_000), (64, 100_000), (256, 100_000)] {
+                let store = dir.path().join(format!("{value_bytes}-{writers}"));
+                throughput(store, writers, commits, value_bytes).await;
+            }
         }
         overwrites(dir.path().join("overwrites")).await;
         reopen(dir.path().join("reopen")).await;
     });
 }
 
-async fn throughput(dir: PathBuf, writers: usize, commits: usize) {
+async fn throughput(dir: PathBuf, writers: usize, commits: usize, value_bytes: usize) {
     let store = Arc::new(Store::open(StoreOptions::journal(dir)).expect("open"));
     let began = Instant::now();
     let mut tasks = JoinSet::new();
@@ -39,7 +44,7 @@ async fn throughput(dir: PathBuf, writers: usize, commits: usize) {
                 let txn = Txn::new().expect_absent(ROWS, key.clone()).put(
                     ROWS,
                     key,
-                    vec![7; VALUE_BYTES],
+                    vec![7; value_bytes],
                 );
                 let sent = Instant::now();
                 store.commit(txn).await.expect("commit");
@@ -54,7 +59,8 @@ async fn throughput(dir: PathBuf, writers: usize, commits: usize) {
     let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
     let counters = store.counters();
     println!(
-        "{writers:3} writers: {rate:8.0} commits/s, p50 {:?}, p99 {:?}, {} groups, {} syncs",
+        "{value_bytes:4} bytes, {writers:3} writers: {rate:8.0} commits/s, p50 {:?}, p99 {:?}, \
+         {} groups, {} syncs",
         at(0.5),
         at(0.99),
         counters.groups,

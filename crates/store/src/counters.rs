@@ -9,8 +9,10 @@ pub struct StoreCounters {
     pub commits: u64,
     /// Group commits that carried them.
     pub groups: u64,
-    /// Synchronous writes to the disk: fdatasync of the data and writes of the witness.
+    /// Synchronous writes to the disk: writes of the witness and fdatasync of the data.
     pub syncs: u64,
+    /// Times that the data was brought up to the witness, for many groups at once.
+    pub checkpoints: u64,
     /// Transactions refused because a condition did not hold.
     pub conditions_failed: u64,
 }
@@ -20,6 +22,7 @@ pub(crate) struct Counters {
     pub(crate) commits: AtomicU64,
     pub(crate) groups: AtomicU64,
     pub(crate) syncs: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
     pub(crate) conditions_failed: AtomicU64,
 }
 
@@ -34,6 +37,7 @@ impl Counters {
             commits: read(&self.commits),
             groups: read(&self.groups),
             syncs: read(&self.syncs),
+            checkpoints: read(&self.checkpoints),
             conditions_failed: read(&self.conditions_failed),
         }
     }

@@ -121,7 +121,8 @@ impl StoreError {
     }
 }
 
-fn is_full(error: &io::Error) -> bool {
+/// Whether space, quota or the limit of a file's size ran out.
+pub(crate) fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     // sled hands on the kind only, so the kind decides, and the number where it is there.
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)

@@ -1,7 +1,7 @@
 //! One group commit in the making: transactions are admitted one after the other, each sees
 //! what the earlier ones wrote.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use sled::IVec;
@@ -11,20 +11,20 @@ use crate::meta::Meta;
 use crate::redo::RedoWriter;
 use crate::row::{self, Source};
 use crate::txn::{Condition, Txn, Write};
-use crate::view::Tree;
+use crate::view::View;
 use crate::{CommitSeq, StoreError};
 
 /// A stored key's value before and after.
-struct Change {
-    old: Option<IVec>,
-    new: Option<IVec>,
+pub(crate) struct Change {
+    pub(crate) old: Option<IVec>,
+    pub(crate) new: Option<IVec>,
 }
 
-type Changes = HashMap<Vec<u8>, Change>;
+pub(crate) type Changes = HashMap<Vec<u8>, Change>;
 
-/// The writes of the transactions admitted so far, over the tree.
+/// The writes of the transactions admitted so far, over the durable state.
 pub(crate) struct Group<'a> {
-    tree: &'a Tree,
+    durable: &'a View,
     meta: Meta,
     seq: u64,
     changes: Changes,
@@ -32,22 +32,20 @@ pub(crate) struct Group<'a> {
 
 /// What a finished group hands to the committer.
 pub(crate) struct Prepared {
-    pub(crate) batch: sled::Batch,
-    /// Values before the group: what readers see until the group is durable.
-    pub(crate) before: BTreeMap<Vec<u8>, Option<IVec>>,
+    pub(crate) changes: Changes,
+    /// The store's meta row after the group.
     pub(crate) meta: Meta,
-    /// The batch for the witness; `None` when it is too large.
+    /// The group for the witness; `None` when it is too large.
     pub(crate) redo: Option<Vec<u8>>,
 }
 
 impl<'a> Group<'a> {
-    /// `meta` is the store's meta row as the last group left it.
-    pub(crate) fn new(tree: &'a Tree, meta: Meta) -> Group<'a> {
-        let seq = meta.head.seq;
+    /// A group that comes after all that is durable.
+    pub(crate) fn new(durable: &'a View) -> Group<'a> {
         Group {
-            tree,
-            meta,
-            seq,
+            durable,
+            meta: durable.meta.clone(),
+            seq: durable.meta.head.seq,
             changes: Changes::new(),
         }
     }
@@ -75,29 +73,20 @@ impl<'a> Group<'a> {
         Ok(CommitSeq(seq))
     }
 
-    /// The batch to apply; `None` when no transaction was admitted.
-    pub(crate) fn finish(mut self) -> Option<Prepared> {
+    /// What to commit; `None` when no transaction was admitted. The witness takes at most
+    /// `redo_bytes_max`.
+    pub(crate) fn finish(mut self, redo_bytes_max: usize) -> Option<Prepared> {
         if self.seq == self.meta.head.seq {
             return None;
         }
         self.meta.advance(self.seq);
-        let mut batch = sled::Batch::default();
-        let mut before = BTreeMap::new();
-        let mut redo = RedoWriter::default();
-        for (key, Change { old, new }) in self.changes {
-            redo.push(&key, new.as_deref());
-            match new {
-                Some(new) => batch.insert(key.as_slice(), new),
-                None => batch.remove(key.as_slice()),
-            }
-            before.insert(key, old);
+        let mut redo = RedoWriter::new(redo_bytes_max);
+        for (key, change) in &self.changes {
+            redo.push(key, change.new.as_deref());
         }
-        let meta_row = self.meta.encode();
-        redo.push(key::META, Some(&meta_row));
-        batch.insert(key::META, meta_row);
+        redo.push(key::META, Some(&self.meta.encode()));
         Some(Prepared {
-            batch,
-            before,
+            changes: self.changes,
             meta: self.meta,
             redo: redo.finish(),
         })
@@ -129,7 +118,7 @@ impl Source for Group<'_> {
     fn stored(&self, key: &[u8]) -> Result<Option<IVec>, StoreError> {
         match self.changes.get(key) {
             Some(change) => Ok(change.new.clone()),
-            None => self.tree.get(key),
+            None => self.durable.stored(key),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::hash::{hash64, row_hash};
 use crate::key;
 
 /// Commit sequence and hash chain at one point of the store's history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Head {
     pub(crate) seq: u64,
     pub(crate) chain: u64,

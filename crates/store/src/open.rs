@@ -1,5 +1,6 @@
 //! Opening: lock, sled, verification, or the making of a new store.
 
+use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,23 +8,29 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::files::Paths;
-use crate::meta::Meta;
-use crate::redo;
+use crate::meta::{Head, Meta};
+use crate::ring::{self, Plan, Record, Ring, Survey, Testimony, Unusable};
 use crate::room;
 use crate::shared::panic_text;
 use crate::verify::{self, RowsError};
 use crate::view::Tree;
-use crate::witness::{Found, Testimony, Witness};
-use crate::{StoreError, StoreOptions, VerifyOnOpen, key, row};
+use crate::{StoreError, StoreOptions, VerifyOnOpen, key, legacy, redo, row};
 
 /// How long a predecessor's last I/O task may keep sled's file in milliseconds.
 const RELEASE_WAIT_MS: u64 = 5000;
 
-/// A verified store.
+/// A verified store, with all its groups synced.
 pub(crate) struct Opened {
     pub(crate) tree: Tree,
-    pub(crate) witness: Witness,
+    pub(crate) ring: Ring,
     pub(crate) meta: Meta,
+}
+
+/// What the witness file is.
+enum Witness {
+    Ring(File, Survey),
+    Legacy(legacy::Found),
+    Missing,
 }
 
 /// Opens or makes the store. The caller holds the lock.
@@ -43,7 +50,7 @@ struct Opening<'a> {
 impl Opening<'_> {
     fn run(&self) -> Result<Opened, StoreError> {
         let witness = self.read_witness()?;
-        if witness.is_some() && !self.paths.db.exists() {
+        if !matches!(witness, Witness::Missing) && !self.paths.db.exists() {
             return Err(self.corrupt("the witness is there, the data file is not"));
         }
         let tree = Tree::new(self.open_sled()?, self.paths.dir.clone());
@@ -54,95 +61,148 @@ impl Opening<'_> {
             .transpose();
         let meta = meta.map_err(|detail| self.corrupt(detail))?;
         match witness {
-            Some((witness, found)) => self.resume(tree, meta, witness, &found),
-            None => self.create(tree, meta),
+            Witness::Ring(file, survey) => self.resume(tree, meta, file, &survey),
+            Witness::Legacy(found) => self.migrate(tree, meta, &found),
+            Witness::Missing => self.create(tree, meta),
         }
     }
 
-    fn read_witness(&self) -> Result<Option<(Witness, Found)>, StoreError> {
-        match Witness::open(&self.paths.witness, self.options.sync) {
-            Ok(Some(found)) => Ok(Some(found)),
-            Ok(None) => Err(self.corrupt("the witness file has no valid slot")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(StoreError::io("reading the witness", error)),
-        }
+    fn read_witness(&self) -> Result<Witness, StoreError> {
+        let failed = |e| StoreError::io("reading the witness", e);
+        let options = OpenOptions::new().read(true).write(true).clone();
+        let file = match options.open(&self.paths.witness) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Witness::Missing),
+            Err(error) => return Err(failed(error)),
+        };
+        let unusable = match ring::read(&file).map_err(failed)? {
+            Ok(survey) => return Ok(Witness::Ring(file, survey)),
+            Err(unusable) => unusable,
+        };
+        Err(self.corrupt(match unusable {
+            Unusable::Length => "the witness file is not as long as it was made",
+            Unusable::NoRecord => "the witness file has no whole record",
+            Unusable::NoRing => match legacy::read(&file).map_err(failed)? {
+                Some(found) => return Ok(Witness::Legacy(found)),
+                None => "the witness file has no valid block",
+            },
+        }))
     }
 
+    /// Puts back what sled lacks and the witness has. It was answered and not synced yet, or
+    /// lost, or not answered yet: either way the whole of it is right.
     fn resume(
         &self,
         tree: Tree,
         meta: Option<Meta>,
-        mut witness: Witness,
-        found: &Found,
+        file: File,
+        survey: &Survey,
     ) -> Result<Opened, StoreError> {
-        let says = found.says;
-        let lost = || {
-            let saw = says.head.seq;
-            self.corrupt(format!(
-                "store is behind its witness: it is empty, the witness saw commit {saw}"
-            ))
+        let mut meta = match meta {
+            Some(meta) => meta,
+            None => self.never_begun(&tree, survey)?,
         };
-        let meta = meta.ok_or_else(lost)?;
-        let meta = self.redo(&tree, meta, found)?;
-        verify::against_witness(&meta, says).map_err(|detail| self.corrupt(detail))?;
+        let plan = ring::plan(survey, &meta).map_err(|detail| self.corrupt(detail))?;
+        self.tell(survey, &plan);
+        for whole in &plan.redo {
+            let redo = ring::redo(&file, whole)
+                .map_err(|e| StoreError::io("reading the witness", e))?
+                .and_then(|bytes| redo::decode(&bytes))
+                .filter(|redo| is_of(&redo.meta, &whole.record))
+                .ok_or_else(|| self.corrupt("a record of the witness is no group"))?;
+            tree.apply(redo.batch)?;
+            meta = redo.meta;
+        }
         self.verify_rows(&tree, &meta)?;
-        // A group that a crash left between sled and the witness becomes visible now, so it
-        // must be durable now.
+        tree.flush()?;
         self.sync_files()?;
-        if meta.head != says.head {
-            let says = Testimony {
-                store_id: meta.store_id,
-                head: meta.head,
-            };
-            witness
-                .write(says, &[])
-                .map_err(|e| StoreError::io("writing the witness", e))?;
-        }
-        Ok(Opened {
-            tree,
-            witness,
-            meta,
-        })
+        // From here on the records are of no account, and damage in them neither.
+        let mut ring = Ring::resume(&self.paths.witness, file, survey, self.options.sync);
+        ring.write(says(&meta), &[])
+            .map_err(|e| StoreError::io("writing the witness", e))?;
+        ring.release();
+        Ok(Opened { tree, ring, meta })
     }
 
-    /// Puts the last group back when sled is without it and the witness kept it. It was
-    /// answered and lost, or not answered yet: either way the whole of it is right.
-    fn redo(&self, tree: &Tree, meta: Meta, found: &Found) -> Result<Meta, StoreError> {
-        let Some(redo) = redo::decode(&found.redo) else {
-            return Ok(meta);
-        };
-        if !verify::follows(&meta, &redo.meta, found.says) {
-            return Ok(meta);
+    fn tell(&self, survey: &Survey, plan: &Plan) {
+        let dir = self.paths.dir.display();
+        if plan.damaged > 0 {
+            let blocks = plan.damaged;
+            tracing::warn!(%dir, blocks, "the witness is damaged; its other copy was good");
         }
-        let seq = redo.meta.head.seq;
-        tracing::info!(dir = %self.paths.dir.display(), seq, "the last group comes from the witness");
-        tree.apply(redo.batch)?;
-        Ok(redo.meta)
+        if !plan.redo.is_empty() {
+            let groups = plan.redo.len();
+            tracing::info!(%dir, groups, "the last groups come from the witness");
+        }
+        if survey.ends_unfinished() {
+            tracing::info!(%dir, "the witness ends with a group that was not answered; dropped");
+        }
     }
 
-    /// The witness comes last, so a store without one is new or was never finished.
+    /// A store with the witness of former versions gets a ring.
+    fn migrate(
+        &self,
+        tree: Tree,
+        meta: Option<Meta>,
+        found: &legacy::Found,
+    ) -> Result<Opened, StoreError> {
+        let mut meta = meta.ok_or_else(|| self.emptied(found.head()))?;
+        if let Some(redo) = found.missing(&meta) {
+            tree.apply(redo.batch)?;
+            meta = redo.meta;
+        }
+        found
+            .compare(&meta)
+            .map_err(|detail| self.corrupt(detail))?;
+        self.verify_rows(&tree, &meta)?;
+        tree.flush()?;
+        self.sync_files()?;
+        let ring = self.make_ring(&meta)?;
+        tracing::info!(dir = %self.paths.dir.display(), "the witness has a new format now");
+        Ok(Opened { tree, ring, meta })
+    }
+
+    /// The witness comes first, so a store that has a meta row and no witness has lost it.
     fn create(&self, tree: Tree, meta: Option<Meta>) -> Result<Opened, StoreError> {
-        let begun = meta.is_some();
-        let meta = meta.unwrap_or_else(|| Meta::new(random_id()));
-        if meta.head.seq > 0 || tree.rows().take(2).count() > usize::from(begun) {
-            return Err(self.corrupt("the store has rows, its witness is missing"));
+        if meta.is_some() || tree.rows().next().is_some() {
+            return Err(self.corrupt("the store was in use, its witness is missing"));
         }
+        // The witness must not outlive the data file that it belongs to.
+        self.sync_files()?;
+        let meta = Meta::new(random_id());
+        let ring = self.make_ring(&meta)?;
+        self.begin(&tree, &meta)?;
+        Ok(Opened { tree, ring, meta })
+    }
+
+    /// The meta row that a crash kept from a store in the making: its witness is there and has
+    /// never seen a commit. Anything else without a meta row was emptied.
+    fn never_begun(&self, tree: &Tree, survey: &Survey) -> Result<Meta, StoreError> {
+        let meta = Meta::new(survey.newest().record.store_id);
+        if survey.proven != meta.head || tree.rows().next().is_some() {
+            return Err(self.emptied(survey.proven));
+        }
+        self.begin(tree, &meta)?;
+        Ok(meta)
+    }
+
+    fn begin(&self, tree: &Tree, meta: &Meta) -> Result<(), StoreError> {
         let mut batch = sled::Batch::default();
         batch.insert(key::META, meta.encode());
         tree.apply(batch)?;
-        self.sync_files()?;
-        let says = Testimony {
-            store_id: meta.store_id,
-            head: meta.head,
-        };
-        let witness = Witness::create(&self.paths.witness, says, self.options.sync)
-            .map_err(|e| StoreError::io("creating the witness", e))?;
-        self.sync_files()?;
-        Ok(Opened {
-            tree,
-            witness,
-            meta,
-        })
+        tree.flush()?;
+        self.sync_files()
+    }
+
+    fn make_ring(&self, meta: &Meta) -> Result<Ring, StoreError> {
+        let bytes_max = self.options.witness_bytes_max;
+        Ring::create(
+            &self.paths.witness,
+            bytes_max,
+            says(meta),
+            self.options.sync,
+        )
+        .map_err(|e| StoreError::io("making the witness", e))
     }
 
     fn verify_rows(&self, tree: &Tree, meta: &Meta) -> Result<(), StoreError> {
@@ -188,9 +248,30 @@ impl Opening<'_> {
         }
     }
 
+    fn emptied(&self, proven: Head) -> StoreError {
+        let saw = proven.seq;
+        self.corrupt(format!(
+            "store is behind its witness: it is empty, the witness saw commit {saw}"
+        ))
+    }
+
     fn corrupt(&self, detail: impl Into<String>) -> StoreError {
         StoreError::corrupt(&self.paths.dir, detail)
     }
+}
+
+/// What the witness says of a store.
+fn says(meta: &Meta) -> Testimony {
+    Testimony {
+        store_id: meta.store_id,
+        head: meta.head,
+        previous: meta.previous,
+    }
+}
+
+/// Whether a group's meta row says what its record does.
+fn is_of(meta: &Meta, record: &Record) -> bool {
+    (meta.store_id, meta.head, meta.previous) == (record.store_id, record.head, record.previous)
 }
 
 /// sled locks its file too and lets go of it only when its I/O threads are done. We hold the

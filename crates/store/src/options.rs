@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::StoreError;
+use crate::ring::{RING_BYTES_CEILING, RING_BYTES_FLOOR};
 
 /// Most transactions one group commit may take.
 pub(crate) const BATCH_WRITES_CEILING: usize = 256;
@@ -23,6 +24,11 @@ pub struct StoreOptions {
     /// failed, at least 1,000: a panic in sled's own I/O threads leaves its callers waiting
     /// for ever.
     pub stall_ms_max: u64,
+    /// Size of the witness file of a new store in bytes, 128 KiB to 16 MiB; a store that exists
+    /// keeps what it has. It bounds what is put back when a killed store is opened. A group
+    /// that takes more than an eighth of it is answered later, when sled has it. On a disk with
+    /// little space the file is made smaller, down to 128 KiB.
+    pub witness_bytes_max: u64,
     /// Whether commits reach the disk before they return.
     pub sync: SyncMode,
     /// What is compared when the store is opened.
@@ -32,10 +38,11 @@ pub struct StoreOptions {
 /// Whether a commit is on the disk when it returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncMode {
-    /// Data and witness are synced with every group: survives a power cut.
+    /// Every group is on the disk before it is answered: survives a power cut.
     Fdatasync,
-    /// Nothing is synced: survives a killed process, not a power cut. For caches that may be
-    /// lost; after a power cut such a store may open as corrupt and is then rebuilt.
+    /// Nothing is synced: what was answered is with the operating system, so it survives a
+    /// killed process, not a power cut. For caches that may be lost; after a power cut such a
+    /// store may open as corrupt and is then rebuilt.
     Never,
 }
 
@@ -50,7 +57,8 @@ pub enum VerifyOnOpen {
 
 impl StoreOptions {
     /// Settings for a journal in `dir`: synced, fully verified, 64 MiB of cache, a queue of
-    /// 1,024 and groups of 256 transactions, 30 seconds until a commit counts as stalled.
+    /// 1,024 and groups of 256 transactions, 30 seconds until a commit counts as stalled, a
+    /// witness of 2 MiB.
     pub fn journal(dir: impl Into<PathBuf>) -> StoreOptions {
         StoreOptions {
             dir: dir.into(),
@@ -58,16 +66,19 @@ impl StoreOptions {
             queue_writes_max: 1024,
             batch_writes_max: BATCH_WRITES_CEILING,
             stall_ms_max: 30_000,
+            witness_bytes_max: 2 << 20,
             sync: SyncMode::Fdatasync,
             verify: VerifyOnOpen::Full,
         }
     }
 
-    /// Settings for a cache in `dir` that may be lost and rebuilt: not synced, witness only.
+    /// Settings for a cache in `dir` that may be lost and rebuilt: not synced, witness only,
+    /// which has 1 MiB.
     pub fn cache(dir: impl Into<PathBuf>) -> StoreOptions {
         StoreOptions {
             sync: SyncMode::Never,
             verify: VerifyOnOpen::Witness,
+            witness_bytes_max: 1 << 20,
             ..StoreOptions::journal(dir)
         }
     }
@@ -81,6 +92,8 @@ impl StoreOptions {
             "batch_writes_max must be 1 to 256"
         } else if self.stall_ms_max < 1000 {
             "stall_ms_max must be at least 1000"
+        } else if !(RING_BYTES_FLOOR..=RING_BYTES_CEILING).contains(&self.witness_bytes_max) {
+            "witness_bytes_max must be 128 KiB to 16 MiB"
         } else {
             return Ok(());
         };

@@ -8,19 +8,25 @@ use crate::codec::Fields;
 use crate::key;
 use crate::meta::Meta;
 
-/// Largest group that is kept, in bytes.
-pub(crate) const REDO_BYTES_MAX: usize = (32 << 10) - 64;
-
 /// Collects the writes of a group until they are too many.
-#[derive(Default)]
 pub(crate) struct RedoWriter {
     bytes: Vec<u8>,
+    bytes_max: usize,
     too_large: bool,
 }
 
 impl RedoWriter {
+    /// For a group of at most `bytes_max` bytes.
+    pub(crate) fn new(bytes_max: usize) -> RedoWriter {
+        RedoWriter {
+            bytes: Vec::new(),
+            bytes_max,
+            too_large: false,
+        }
+    }
+
     pub(crate) fn push(&mut self, key: &[u8], value: Option<&[u8]>) {
-        let room = REDO_BYTES_MAX - self.bytes.len();
+        let room = self.bytes_max - self.bytes.len();
         if self.too_large || key.len() + value.map_or(0, <[u8]>::len) + 9 > room {
             self.too_large = true;
             return;
@@ -84,7 +90,7 @@ mod tests {
     fn sample() -> (Meta, Vec<u8>) {
         let mut meta = Meta::new(7);
         meta.advance(1);
-        let mut redo = RedoWriter::default();
+        let mut redo = RedoWriter::new(1000);
         redo.push(b"gone", None);
         redo.push(b"key", Some(b"value"));
         redo.push(key::META, Some(&meta.encode()));
@@ -114,12 +120,12 @@ mod tests {
 
     #[test]
     fn a_group_beyond_the_bound_is_not_kept() {
-        let mut redo = RedoWriter::default();
-        redo.push(b"k", Some(&vec![0; REDO_BYTES_MAX - 10]));
-        assert_eq!(redo.finish().unwrap().len(), REDO_BYTES_MAX);
+        let mut redo = RedoWriter::new(1000);
+        redo.push(b"k", Some(&[0; 990]));
+        assert_eq!(redo.finish().unwrap().len(), 1000);
 
-        let mut redo = RedoWriter::default();
-        redo.push(b"k", Some(&vec![0; REDO_BYTES_MAX - 9]));
+        let mut redo = RedoWriter::new(1000);
+        redo.push(b"k", Some(&[0; 991]));
         redo.push(b"small", None);
         assert!(redo.finish().is_none());
     }

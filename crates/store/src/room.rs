@@ -23,14 +23,11 @@ use rustix::process::{Resource, getrlimit};
 const STEP_BYTES: u64 = 2 << 20;
 /// Unwritten bytes below which the file is extended.
 const LOW_BYTES: u64 = 1 << 20;
-/// Groups after which the end is looked at.
-const LOOK_GROUPS: u32 = 16;
 
 /// The room in one open data file. Owned by the one thread that commits.
 pub(crate) struct Room {
     /// `None` once extending turned out to be of no use.
     file: Option<File>,
-    groups: u32,
     /// Where the last look found the end of the written part.
     written: u64,
 }
@@ -42,7 +39,6 @@ impl Room {
         let written = written_end(&file, 0).unwrap_or(0);
         Ok(Room {
             file: Some(file),
-            groups: 0,
             written,
         })
     }
@@ -51,19 +47,13 @@ impl Room {
     pub(crate) fn none() -> Room {
         Room {
             file: None,
-            groups: 0,
             written: 0,
         }
     }
 
-    /// Counts a group and looks now and then. A failure only means that there is no room.
-    pub(crate) fn after_group(&mut self) {
+    /// Looks whether there is enough, and extends. A failure only means that there is no room.
+    pub(crate) fn keep(&mut self) {
         let Some(file) = &self.file else { return };
-        let due = self.groups.is_multiple_of(LOOK_GROUPS);
-        self.groups = self.groups.wrapping_add(1);
-        if !due {
-            return;
-        }
         match look(file, self.written) {
             Ok(Some(written)) => self.written = written,
             Ok(None) => self.file = None,
@@ -159,7 +149,7 @@ mod tests {
     fn the_file_is_extended_when_the_end_is_near_and_cut_to_what_is_written() {
         let (_dir, path) = data_file();
         let mut room = Room::new(&path).unwrap();
-        room.after_group();
+        room.keep();
         let first = bytes(&path);
         assert!(
             (STEP_BYTES..STEP_BYTES + 20_000).contains(&first),
@@ -167,11 +157,11 @@ mod tests {
         );
 
         // Far from the end nothing happens; near it the file grows by no more than a step.
-        (0..2 * LOOK_GROUPS).for_each(|_| room.after_group());
+        (0..3).for_each(|_| room.keep());
         assert_eq!(bytes(&path), first);
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         file.write_all_at(&[8; 5000], first - LOW_BYTES).unwrap();
-        (0..LOOK_GROUPS).for_each(|_| room.after_group());
+        room.keep();
         let second = bytes(&path);
         assert!(second > first && second <= first + STEP_BYTES, "{second}");
 
@@ -190,11 +180,11 @@ mod tests {
     fn reading_the_unwritten_end_does_not_make_the_file_grow() {
         let (_dir, path) = data_file();
         let mut room = Room::new(&path).unwrap();
-        room.after_group();
+        room.keep();
         let first = bytes(&path);
         for _ in 0..3 {
             assert_eq!(std::fs::read(&path).unwrap().len() as u64, first);
-            (0..LOOK_GROUPS).for_each(|_| room.after_group());
+            room.keep();
         }
         assert_eq!(bytes(&path), first);
     }
@@ -205,9 +195,9 @@ mod tests {
         let mut room = Room::new(&path).unwrap();
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         file.write_all_at(&[8; 5000], 8 << 20).unwrap();
-        room.after_group();
+        room.keep();
         file.set_len(10_000).unwrap();
-        (0..LOOK_GROUPS).for_each(|_| room.after_group());
+        room.keep();
         assert!(bytes(&path) < STEP_BYTES + 20_000);
     }
 

@@ -1,18 +1,15 @@
 //! State that the handles, the committer and the watchdog share.
 
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
-use sled::IVec;
 use tokio::sync::watch;
 
 use crate::StoreError;
 use crate::counters::Counters;
-use crate::meta::Meta;
 use crate::view::View;
 
 pub(crate) struct Shared {
@@ -27,7 +24,7 @@ pub(crate) struct Shared {
     /// Milliseconds after `opened` at which the group in flight began, plus one; 0 when idle.
     group_began_ms: AtomicU64,
     #[cfg(test)]
-    pub(crate) fault: Mutex<Option<crate::fault::Fault>>,
+    pub(crate) fault: crate::fault::Trap,
 }
 
 impl Shared {
@@ -60,24 +57,10 @@ impl Shared {
         })
     }
 
-    /// Hides a group that is about to be applied from the readers.
-    pub(crate) fn hide(&self, before: BTreeMap<Vec<u8>, Option<IVec>>) {
-        self.change(|view| view.before = before);
-    }
-
-    /// Shows the group, now that it is durable.
-    pub(crate) fn publish(&self, meta: Meta) {
-        self.change(|view| {
-            view.before.clear();
-            view.meta = meta;
-        });
-    }
-
-    fn change(&self, change: impl FnOnce(&mut View)) {
+    /// Changes what the readers see. Does nothing once the store is closed.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut View) -> T) -> Option<T> {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(view) = view.as_mut() {
-            change(view);
-        }
+        view.as_mut().map(change)
     }
 
     /// Ends all reads; the tree goes with the view.

@@ -12,11 +12,11 @@ use tokio::sync::{mpsc, oneshot};
 use crate::committer::{Answer, Committer, Job, Pending};
 use crate::counters::StoreCounters;
 use crate::files::Paths;
+use crate::inbox::Inbox;
 use crate::open::{self, Opened};
 use crate::room::Room;
 use crate::shared::Shared;
 use crate::view::View;
-use crate::witness_writer::WitnessWriter;
 use crate::{
     KEY_BYTES_MAX, Scan, StoreError, StoreOptions, SyncMode, Table, Txn, key, row, watchdog,
 };
@@ -44,7 +44,8 @@ pub struct StoreStatus {
     pub rows_by_table: BTreeMap<String, u64>,
     /// Commits since the store was made; the last one's [`CommitSeq`].
     pub commits: u64,
-    /// Size of sled's files in bytes, with the room of up to 2 MiB that is kept ahead.
+    /// Size of sled's files in bytes, with the room of up to 2 MiB that is kept ahead and
+    /// without the witness.
     pub bytes_on_disk: u64,
     /// Why the store takes no more commits, when it does not.
     pub failed: Option<Arc<str>>,
@@ -67,32 +68,27 @@ impl Store {
             .create_dir()
             .map_err(|e| StoreError::io("creating the store's directory", e))?;
         let lock = paths.lock()?;
-        let Opened {
-            tree,
-            witness,
-            meta,
-        } = open::open(&paths, &options)?;
+        let Opened { tree, ring, meta } = open::open(&paths, &options)?;
         let db_file =
             File::open(&paths.db).map_err(|e| StoreError::io("opening the data file", e))?;
         let room = match options.sync {
             SyncMode::Fdatasync => Room::new(&paths.db),
             SyncMode::Never => Ok(Room::none()),
         };
-        let room = room.map_err(|e| StoreError::io("opening the data file", e))?;
-        let witness = WitnessWriter::new(witness, options.sync)
-            .map_err(|e| StoreError::io("starting a thread", e))?;
-        let view = View::new(tree.clone(), meta.clone());
+        let mut room = room.map_err(|e| StoreError::io("opening the data file", e))?;
+        room.keep();
+        let view = View::new(tree.clone(), meta);
         let shared = Arc::new(Shared::new(paths.dir, view));
         let (queue, jobs) = mpsc::channel(options.queue_writes_max);
         let committer = Committer {
             shared: Arc::clone(&shared),
-            queue: jobs,
+            queue: Inbox::new(jobs),
             tree,
             db_file,
             db_path: paths.db,
             room,
-            witness,
-            meta,
+            ring,
+            gathered_bytes: 0,
             batch_writes_max: options.batch_writes_max,
             sync: options.sync,
             lock,
@@ -184,8 +180,9 @@ impl Store {
     /// Closing a closed store does nothing.
     ///
     /// # Errors
-    /// [`StoreError::Failed`] when a commit had failed; the store is closed all the same,
-    /// unless its committer hangs: then its files stay taken until the process ends.
+    /// [`StoreError::Failed`] when a commit had failed, or the last sync of the data did: then
+    /// what was committed is in the witness. The store is closed all the same, unless its
+    /// committer hangs: then its files stay taken until the process ends.
     pub async fn close(self) -> Result<(), StoreError> {
         let (closer, closed) = oneshot::channel();
         self.unless_stalled(async {

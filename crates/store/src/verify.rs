@@ -7,32 +7,6 @@ use crate::frame::{self, Kind};
 use crate::key::{self, Parsed};
 use crate::meta::{Meta, Totals};
 use crate::view::Tree;
-use crate::witness::Testimony;
-
-/// Whether sled's state is the witness' or the one group after it; else what is wrong.
-pub(crate) fn against_witness(meta: &Meta, says: Testimony) -> Result<(), String> {
-    let (store, witness) = (meta.head, says.head);
-    if meta.store_id != says.store_id {
-        return Err("the witness belongs to another store".to_owned());
-    }
-    // Either sled is synced before the witness or the witness holds the group, which was put
-    // back by now: so a crash leaves sled at most one group ahead.
-    if witness == store || witness == meta.previous {
-        return Ok(());
-    }
-    let (at, saw) = (store.seq, witness.seq);
-    Err(if saw > at {
-        format!("store is behind its witness: it ends at commit {at}, the witness saw commit {saw}")
-    } else {
-        format!("store and witness do not fit: store at commit {at}, witness at commit {saw}")
-    })
-}
-
-/// Whether the group that ends with `next` is the one after `meta` and the one the witness saw.
-pub(crate) fn follows(meta: &Meta, next: &Meta, says: Testimony) -> bool {
-    let same_store = meta.store_id == says.store_id && next.store_id == says.store_id;
-    same_store && next.previous == meta.head && next.head == says.head
-}
 
 /// Reads every row: checksums, and count and digest per table.
 pub(crate) fn all_rows(tree: &Tree, meta: &Meta) -> Result<(), RowsError> {

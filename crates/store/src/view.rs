@@ -1,9 +1,11 @@
-//! What readers see: the tree, minus the group that is not durable yet.
+//! What readers see: the tree under the groups that sled does not have yet.
 //!
-//! A batch is in sled's tree before it is on the disk. A reader that saw it could act on a
-//! commit that a power cut takes back, so until the group is durable the values before it are
-//! kept in an overlay that hides the tree's. After a failed commit the overlay stays.
+//! A group that is durable in the witness is kept in memory, over the tree, until a checkpoint
+//! has brought it into sled. The overlay also serves the other way round: a group that must
+//! be in sled before it is durable is hidden by the values before it, because a reader could
+//! act on a commit that a power cut takes back. After a failed commit the overlay stays.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -39,12 +41,20 @@ impl Tree {
             .map(|row| row.map_err(|e| StoreError::sled("reading", &self.dir, e)))
     }
 
-    /// Applies the batch and hands it to the operating system. That is no sync: sled's flush
-    /// is `sync_file_range`, which leaves the file's metadata behind.
+    /// Applies the batch, in memory at first. sled may write any of it at any time.
     pub(crate) fn apply(&self, batch: sled::Batch) -> Result<(), StoreError> {
-        let failed = |e| StoreError::sled("committing", &self.dir, e);
-        self.db.apply_batch(batch).map_err(failed)?;
-        self.db.flush().map(drop).map_err(failed)
+        self.db
+            .apply_batch(batch)
+            .map_err(|e| StoreError::sled("committing", &self.dir, e))
+    }
+
+    /// Hands what was applied to the operating system. That is no sync: sled's flush is
+    /// `sync_file_range`, which leaves the file's metadata behind.
+    pub(crate) fn flush(&self) -> Result<(), StoreError> {
+        self.db
+            .flush()
+            .map(drop)
+            .map_err(|e| StoreError::sled("flushing", &self.dir, e))
     }
 
     pub(crate) fn bytes_on_disk(&self) -> Result<u64, StoreError> {
@@ -67,10 +77,13 @@ impl Tree {
     }
 }
 
+/// What lies over the tree: stored keys and their values, `None` where there is no such row.
+pub(crate) type Overlay = BTreeMap<Vec<u8>, Option<IVec>>;
+
 /// The durable state: tree, overlay, and the meta row of the last durable group.
 pub(crate) struct View {
     pub(crate) tree: Tree,
-    pub(crate) before: BTreeMap<Vec<u8>, Option<IVec>>,
+    pub(crate) over: Overlay,
     pub(crate) meta: Meta,
 }
 
@@ -78,9 +91,22 @@ impl View {
     pub(crate) fn new(tree: Tree, meta: Meta) -> View {
         View {
             tree,
-            before: BTreeMap::new(),
+            over: Overlay::new(),
             meta,
         }
+    }
+
+    /// The overlay and the meta row, for sled.
+    pub(crate) fn batch(&self) -> sled::Batch {
+        let mut batch = sled::Batch::default();
+        for (key, value) in &self.over {
+            match value {
+                Some(value) => batch.insert(key.as_slice(), value),
+                None => batch.remove(key.as_slice()),
+            }
+        }
+        batch.insert(key::META, self.meta.encode());
+        batch
     }
 
     pub(crate) fn scan(
@@ -101,26 +127,39 @@ impl View {
             .collect()
     }
 
-    /// The first `limit_rows` of the tree's unhidden rows and the overlay's, merged.
+    /// The first `limit_rows` of tree and overlay, merged.
     fn stored_rows(&self, bounds: Bounds, scan: &Scan) -> Result<Vec<(IVec, IVec)>, StoreError> {
-        let hidden: Vec<_> = self.before.range(bounds.clone()).collect();
+        let over = self.over.range(bounds.clone());
+        let over: Box<dyn Iterator<Item = _>> = match scan.reverse {
+            true => Box::new(over.rev()),
+            false => Box::new(over),
+        };
+        let failed = |e| StoreError::sled("scanning", &self.tree.dir, e);
+        let mut over = over.peekable();
+        let mut tree = self.tree.range(bounds, scan.reverse).peekable();
         let mut rows = Vec::new();
-        for row in self.tree.range(bounds, scan.reverse) {
-            if rows.len() == scan.limit_rows {
-                break;
-            }
-            let (key, value) = row.map_err(|e| StoreError::sled("scanning", &self.tree.dir, e))?;
-            if !self.before.contains_key(&*key) {
-                rows.push((key, value));
-            }
-        }
-        if !hidden.is_empty() {
-            let old = |(key, old): (&Vec<u8>, &Option<IVec>)| {
-                Some((IVec::from(key.as_slice()), old.clone()?))
+        while rows.len() < scan.limit_rows {
+            let order = match (over.peek(), tree.peek()) {
+                (None, None) => break,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(_), Some(Err(error))) => return Err(failed(error.clone())),
+                (Some((over, _)), Some(Ok((tree, _)))) if scan.reverse => {
+                    tree.as_ref().cmp(over.as_slice())
+                }
+                (Some((over, _)), Some(Ok((tree, _)))) => over.as_slice().cmp(tree),
             };
-            rows.extend(hidden.into_iter().filter_map(old));
-            rows.sort_by(|(a, _), (b, _)| if scan.reverse { b.cmp(a) } else { a.cmp(b) });
-            rows.truncate(scan.limit_rows);
+            let from_tree = if order.is_ge() { tree.next() } else { None };
+            let from_over = if order.is_le() { over.next() } else { None };
+            match (from_over, from_tree) {
+                // The overlay hides the tree's row of the same key.
+                (Some((key, value)), _) => {
+                    let row = value.clone().map(|value| (key.as_slice().into(), value));
+                    rows.extend(row);
+                }
+                (None, Some(row)) => rows.push(row.map_err(failed)?),
+                (None, None) => {}
+            }
         }
         Ok(rows)
     }
@@ -128,8 +167,8 @@ impl View {
 
 impl Source for View {
     fn stored(&self, key: &[u8]) -> Result<Option<IVec>, StoreError> {
-        match self.before.get(key) {
-            Some(old) => Ok(old.clone()),
+        match self.over.get(key) {
+            Some(value) => Ok(value.clone()),
             None => self.tree.get(key),
         }
     }

@@ -1,24 +1,20 @@
-//! From what a kind says to what is answered: bounded, redacted, checked.
+//! From what a kind says to what is answered: bounded, redacted, checked, and put aside
+//! where it is large.
 
 use crate::core::Core;
 use crate::kind::{Invocation, KindOutcome};
 use crate::runs::{EndingKind, KillWhy};
-use detent_protocol::envelope::to_msgpack;
 use detent_protocol::record::{RunFacts, ToolOutcome};
-use detent_protocol::{Code, Fault, MESSAGE_BYTES_MAX, json};
+use detent_protocol::{Code, Fault, claim, json};
 use serde_json::Value;
 
 /// Deepest nesting of an output. The envelope's reader refuses at 128 levels, and an
 /// output travels inside records that nest it further.
 pub(crate) const OUTPUT_DEPTH_MAX: usize = 64;
 
-/// What goes with an output, bytes: the envelope of its message, and the other records
-/// of its transition, with which it has to fit into one journal entry.
-const COMPANY_BYTES: usize = 224 * 1024;
-
 impl Core {
     /// The outcome of a run, and what a seal may make of it.
-    pub(crate) fn word(
+    pub(crate) async fn word(
         &self,
         call: &Invocation,
         ended: KindOutcome,
@@ -26,7 +22,7 @@ impl Core {
     ) -> (ToolOutcome, EndingKind) {
         match ended {
             KindOutcome::Done { output, facts } => {
-                (self.done(call, output, facts), EndingKind::Over)
+                (self.done(call, output, facts).await, EndingKind::Over)
             }
             KindOutcome::Failed {
                 fault,
@@ -44,8 +40,14 @@ impl Core {
         }
     }
 
-    fn done(&self, call: &Invocation, output: Value, facts: RunFacts) -> ToolOutcome {
-        match self.checked(call, output) {
+    /// A large output is kept before it is told. Where that can't be done the tool has run
+    /// and its output is lost.
+    async fn done(&self, call: &Invocation, output: Value, facts: RunFacts) -> ToolOutcome {
+        let kept = match self.checked(call, output) {
+            Ok(output) => self.claims.keep(&call.goal, output).await,
+            Err(fault) => Err(fault),
+        };
+        match kept {
             Ok(output) => ToolOutcome::Done {
                 output,
                 run: self.signed(facts),
@@ -85,25 +87,20 @@ impl Core {
     }
 }
 
-/// Is the output within the bounds of its tool, of the bus, and of the journal?
+/// Is the output within the bounds of its tool, and legible to every reader?
 pub(crate) fn fits(call: &Invocation, output: &Value) -> Result<(), Fault> {
     if is_deeper_than(output, OUTPUT_DEPTH_MAX) {
         let message = format!("the output is nested deeper than {OUTPUT_DEPTH_MAX} levels");
+        return Err(Fault::new(Code::ToolOutputInvalid, message).at("/"));
+    }
+    if claim::is_reserved(output) {
+        let message = format!("an output may not use the key {:?} at its top", claim::KEY);
         return Err(Fault::new(Code::ToolOutputInvalid, message).at("/"));
     }
     let bytes = json::size_bytes(output);
     let max = call.tool.def.output_bytes_max;
     if bytes as u64 > max {
         return Err(too_large(bytes, max));
-    }
-    // As msgpack a number can take three times what it takes as text: `0.5,` is nine
-    // bytes. Only then is the true size worth its price.
-    let travel_max = MESSAGE_BYTES_MAX - COMPANY_BYTES;
-    if bytes > travel_max / 4 {
-        let bytes = to_msgpack(output)?.len();
-        if bytes > travel_max {
-            return Err(too_large(bytes, travel_max as u64));
-        }
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ use detent_protocol::messages::ToolCall;
 use detent_protocol::record::{RunFacts, ToolOutcome};
 use detent_protocol::{Code, Fault};
 use detent_sandbox::BootInstant;
+use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -73,8 +74,12 @@ impl Core {
             Ok(Some(why)) => return self.refuse(call, why.fault()).await,
             Err(fault) => return unclear(fault),
         }
-        let tool = match tool.and_then(|tool| self.fit(call, tool)) {
-            Ok(tool) => tool,
+        let ready = match tool {
+            Ok(tool) => self.fit(call, &tool, came).await.map(|args| (tool, args)),
+            Err(fault) => Err(fault),
+        };
+        let (tool, args) = match ready {
+            Ok(ready) => ready,
             Err(fault) => return self.refuse(call, fault).await,
         };
         let nonce = self.env.random();
@@ -86,7 +91,7 @@ impl Core {
                 Err(fault) => return unclear(fault),
             }
         }
-        let invocation = self.invocation(call, tool, came, nonce);
+        let invocation = self.invocation(call, (tool, args), came, nonce);
         let ended = self
             .execute(&invocation, came, call.start_within_ms, run)
             .await;
@@ -125,11 +130,21 @@ impl Core {
         Ok(run.why())
     }
 
-    /// Can the tool take this call?
-    fn fit(&self, call: &ToolCall, tool: Arc<CompiledTool>) -> Result<Arc<CompiledTool>, Fault> {
+    /// The call's arguments, with what has to be fetched for them, if the tool can take
+    /// them. The check is the only one of arguments that had to be fetched.
+    async fn fit(&self, call: &ToolCall, tool: &CompiledTool, came: Came) -> Result<Value, Fault> {
         self.kind_of(&tool.def)?;
-        tool.input.check_as(Code::InputInvalid, &call.args)?;
-        Ok(tool)
+        let mut args = call.args.clone();
+        if !call.claims.is_empty() {
+            let max = self.options.args_bytes_max;
+            let fetched = self.claims.fetch(&call.goal, &mut args, &call.claims, max);
+            let within = Duration::from_millis(call.start_within_ms);
+            let left = within.saturating_sub(came.tokio.elapsed());
+            let fetched = tokio::time::timeout(left, fetched).await;
+            fetched.unwrap_or_else(|_| Err(start_deadline_passed()))?;
+        }
+        tool.input.check_as(Code::InputInvalid, &args)?;
+        Ok(args)
     }
 
     /// Refuses a call for good. Its slot is revoked, also where the tool and so its
@@ -151,7 +166,7 @@ impl Core {
     fn invocation(
         &self,
         call: &ToolCall,
-        tool: Arc<CompiledTool>,
+        (tool, args): (Arc<CompiledTool>, Value),
         came: Came,
         nonce: u64,
     ) -> Invocation {
@@ -162,7 +177,7 @@ impl Core {
             goal: call.goal,
             step: call.step.clone(),
             attempt: call.attempt,
-            args: call.args.clone(),
+            args,
             identity: call.identity,
             fencing_token: call.fencing_token,
             work_dir: self.options.work_root.join(call.goal.to_string()),
@@ -208,7 +223,7 @@ impl Core {
         run: &Run,
     ) -> Ending {
         let why = run.why().unwrap_or(KillWhy::AttemptSealed);
-        let (outcome, kind) = self.word(invocation, ended, why);
+        let (outcome, kind) = self.word(invocation, ended, why).await;
         if invocation.tool.def.effect.has_slot() {
             let entry = Entry {
                 nonce: invocation.nonce,

@@ -7,6 +7,7 @@ use crate::registry::{Registry, ToolHealth};
 use crate::runs::Runs;
 use crate::sealed::SealedAttempts;
 use detent_bus::Bus;
+use detent_bus::claim::ClaimCheck;
 use detent_bus::env::SharedEnv;
 use detent_protocol::agent::ToolDef;
 use detent_protocol::{Code, Fault};
@@ -19,6 +20,7 @@ pub(crate) type Kinds = BTreeMap<String, Arc<dyn ToolKind>>;
 pub(crate) struct Core {
     pub(crate) options: ExecutorOptions,
     pub(crate) bus: Bus,
+    pub(crate) claims: ClaimCheck,
     pub(crate) ledger: Ledger,
     pub(crate) registry: Registry,
     pub(crate) kinds: Kinds,

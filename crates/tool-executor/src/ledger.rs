@@ -5,17 +5,23 @@
 //! syncs. Losing it means that outcomes are unknown, never that nothing happened: the
 //! effect slots, which are elsewhere, still say what was started.
 //!
-//! Grows with the attempts of goals that are not forgotten. [`Ledger::forget`] is there
-//! to bound it; no node calls it yet.
+//! Grows with the attempts of goals that are not forgotten ([`Ledger::forget`]). A goal
+//! that was forgotten stays refused for a while, because calls of it may still wait in a
+//! queue; then its seal goes too.
 
 use detent_protocol::envelope::{from_msgpack, to_msgpack};
 use detent_protocol::record::ToolOutcome;
 use detent_protocol::{Code, Fault, GoalId, StepId};
 use detent_store::{Scan, Store, StoreError, Table, Txn};
 use serde::{Deserialize, Serialize};
+use std::ops::Bound;
 
 const RUNS: Table = Table::new("executor.run");
 const SEALED: Table = Table::new("executor.sealed");
+/// When a goal was forgotten (Unix milliseconds, u64 BE) and the goal.
+const FORGOTTEN: Table = Table::new("executor.forgotten");
+/// How long a forgotten goal stays refused, milliseconds: longer than any call waits.
+pub const REFUSED_FOR_MS: u64 = 600_000;
 /// Rows that one round of forgetting takes out.
 const FORGET_ROWS: usize = 512;
 
@@ -105,25 +111,54 @@ impl Ledger {
         self.store.commit(txn).await.map(drop).map_err(fault)
     }
 
-    /// Takes out all that is held about a goal. Only for goals that ended so long ago
-    /// that no delivery of their calls can still be under way.
+    /// Is anything held about this goal?
+    ///
+    /// # Errors
+    /// [`Code::JournalStorage`] or [`Code::JournalCorrupt`]: not known.
+    pub fn knows(&self, goal: &GoalId) -> Result<bool, Fault> {
+        let rows = self.store.scan(RUNS, &Scan::prefix(goal.as_bytes(), 1));
+        Ok(!rows.map_err(fault)?.is_empty() || self.is_sealed(goal)?)
+    }
+
+    /// Takes out how the attempts of a goal ended, which has been forgotten. It stays
+    /// sealed for [`REFUSED_FOR_MS`] from `now_ms` on; the seals of goals that have been
+    /// for so long go, a bounded number each time.
     ///
     /// # Errors
     /// [`Code::JournalStorage`]: some of it may still be there; ask again.
-    pub async fn forget(&self, goal: &GoalId) -> Result<(), Fault> {
+    pub async fn forget(&self, goal: &GoalId, now_ms: u64) -> Result<(), Fault> {
+        self.lift_seals(now_ms).await?;
+        let mark = now_ms.to_be_bytes();
+        let since = [&mark[..], goal.as_bytes()].concat();
+        // First, so that a goal that is half forgotten is refused.
+        let txn = Txn::new()
+            .put(SEALED, goal.as_bytes().to_vec(), mark.to_vec())
+            .put(FORGOTTEN, since, Vec::new());
+        self.store.commit(txn).await.map_err(fault)?;
         let scan = Scan::prefix(goal.as_bytes(), FORGET_ROWS);
         loop {
             let rows = self.store.scan(RUNS, &scan).map_err(fault)?;
             if rows.is_empty() {
-                break;
+                return Ok(());
             }
             let txn = rows
                 .into_iter()
                 .fold(Txn::new(), |txn, (key, _)| txn.delete(RUNS, key));
             self.store.commit(txn).await.map_err(fault)?;
         }
-        // Last, so that a goal that is half forgotten is still refused.
-        let txn = Txn::new().delete(SEALED, goal.as_bytes().to_vec());
+    }
+
+    async fn lift_seals(&self, now_ms: u64) -> Result<(), Fault> {
+        let before = now_ms.saturating_sub(REFUSED_FOR_MS).to_be_bytes();
+        let scan = Scan::range(Bound::Unbounded, Bound::Excluded(&before), FORGET_ROWS);
+        let rows = self.store.scan(FORGOTTEN, &scan).map_err(fault)?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let txn = rows.into_iter().fold(Txn::new(), |txn, (since, _)| {
+            let goal = since.slice(size_of::<u64>().min(since.len())..);
+            txn.delete(FORGOTTEN, since).delete(SEALED, goal)
+        });
         self.store.commit(txn).await.map(drop).map_err(fault)
     }
 }

@@ -42,7 +42,7 @@ mod slot;
 
 pub use fn_kind::FnKind;
 pub use kind::{Invocation, Kill, KindOutcome, ToolKind};
-pub use ledger::{Attempt, Entry, Ledger};
+pub use ledger::{Attempt, Entry, Ledger, REFUSED_FOR_MS};
 pub use memory::ExecutorMemory;
 pub use options::{ExecutorError, ExecutorOptions};
 pub use process::{PROCESS_KIND, ProcessKind, secret_variables};

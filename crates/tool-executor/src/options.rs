@@ -1,6 +1,7 @@
 //! What an executor is started with, and why it may not start.
 
 use crate::memory::ExecutorMemory;
+use detent_protocol::claim::FETCHED_BYTES_MAX;
 use detent_protocol::redact::Redactor;
 use detent_protocol::{Fault, NodeId};
 use std::path::PathBuf;
@@ -29,6 +30,10 @@ pub struct ExecutorOptions {
     /// Sealed attempts that are remembered to refuse late deliveries of `read` tools;
     /// the oldest is forgotten first. Tools with an effect have their slot for that.
     pub sealed_attempts_max: usize,
+    /// Arguments of one call with all that is fetched for them, bytes of JSON text, at
+    /// least 1. All calls together hold at most `concurrency_max` times as much. A
+    /// process takes at most 32 MiB.
+    pub args_bytes_max: usize,
     /// Masks secrets in outputs and faults.
     pub redactor: Redactor,
     /// What earlier executors of this process remember; a fresh one for the first.
@@ -37,7 +42,7 @@ pub struct ExecutorOptions {
 
 impl ExecutorOptions {
     /// 16 calls at a time, 1,024 waiting, 256 seals, 16,384 sealed attempts remembered,
-    /// goals' directories in `work` of the data directory.
+    /// arguments of 16 MiB, goals' directories in `work` of the data directory.
     pub fn new(
         node: NodeId,
         config_dir: impl Into<PathBuf>,
@@ -55,6 +60,7 @@ impl ExecutorOptions {
             queue_max: 1024,
             seals_max: 256,
             sealed_attempts_max: 16_384,
+            args_bytes_max: FETCHED_BYTES_MAX,
             redactor: Redactor::default(),
             memory: ExecutorMemory::default(),
         }
@@ -65,6 +71,7 @@ impl ExecutorOptions {
             ("concurrency_max", self.concurrency_max),
             ("seals_max", self.seals_max),
             ("sealed_attempts_max", self.sealed_attempts_max),
+            ("args_bytes_max", self.args_bytes_max),
         ];
         match positive.into_iter().find(|(_, n)| *n == 0) {
             Some((option, _)) => Err(ExecutorError::Options { option }),

@@ -8,6 +8,7 @@ use crate::registry::{Registry, ToolHealth};
 use crate::runs::KillWhy;
 use async_trait::async_trait;
 use bytes::Bytes;
+use detent_bus::claim::ClaimCheck;
 use detent_bus::env::SharedEnv;
 use detent_bus::{Bus, BusError, Handler, ServeOptions, Served};
 use detent_protocol::envelope::{self, Message};
@@ -49,6 +50,7 @@ impl ToolExecutor {
         let memory = options.memory.clone();
         let core = Arc::new(Core {
             options,
+            claims: ClaimCheck::new(bus.blobs.clone()),
             bus,
             ledger,
             registry,

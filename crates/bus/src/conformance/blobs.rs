@@ -37,3 +37,18 @@ pub(super) async fn a_body_has_a_bound(bus: Bus) {
     let refused = bus.blobs.put(beyond).await;
     assert!(refused.is_err());
 }
+
+pub(super) async fn a_removed_body_is_gone(bus: Bus) {
+    let stays = bus.blobs.put(Bytes::from_static(b"stays")).await;
+    let stays = stays.expect("kept");
+    let body = Bytes::from(vec![5; 700_000]);
+    for _ in 0..2 {
+        let digest = bus.blobs.put(body.clone()).await.expect("kept");
+        // Also what is not there.
+        for _ in 0..2 {
+            bus.blobs.remove(&digest).await.expect("removed");
+            assert_eq!(bus.blobs.get(&digest).await, Ok(None));
+        }
+    }
+    assert!(matches!(bus.blobs.get(&stays).await, Ok(Some(_))));
+}

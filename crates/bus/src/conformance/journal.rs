@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 const WRITERS: usize = 64;
 const ALL: usize = 1000;
 
-async fn append(
+pub(super) async fn append(
     bus: &Bus,
     key: &GoalKey,
     after: u64,
@@ -29,7 +29,7 @@ async fn append(
 }
 
 /// Appends that must succeed, from an empty journal on; gives their sequences.
-async fn fill(bus: &Bus, key: &GoalKey, entries: &[&[u8]]) -> Vec<u64> {
+pub(super) async fn fill(bus: &Bus, key: &GoalKey, entries: &[&[u8]]) -> Vec<u64> {
     let mut seqs = Vec::new();
     for entry in entries {
         let after = seqs.last().copied().unwrap_or(0);
@@ -42,12 +42,12 @@ async fn fill(bus: &Bus, key: &GoalKey, entries: &[&[u8]]) -> Vec<u64> {
     seqs
 }
 
-async fn read(bus: &Bus, key: &GoalKey, after: u64, bytes_max: usize) -> Vec<Stored> {
+pub(super) async fn read(bus: &Bus, key: &GoalKey, after: u64, bytes_max: usize) -> Vec<Stored> {
     let page = bus.journal.read(key, after, bytes_max).await;
     page.expect("a page")
 }
 
-fn entries(page: &[Stored]) -> Vec<&[u8]> {
+pub(super) fn entries(page: &[Stored]) -> Vec<&[u8]> {
     page.iter().map(|stored| &*stored.entry).collect()
 }
 
@@ -172,7 +172,12 @@ pub(super) async fn the_tail_is_the_last_entry(bus: Bus) {
     }
 }
 
-async fn open(bus: &Bus, shard: u16, after: Option<&GoalKey>, limit: usize) -> Vec<GoalKey> {
+pub(super) async fn open(
+    bus: &Bus,
+    shard: u16,
+    after: Option<&GoalKey>,
+    limit: usize,
+) -> Vec<GoalKey> {
     let found = bus.journal.open_goals(shard, after, limit).await;
     let found = found.expect("a list").into_iter();
     found.map(|open| open.key).collect()
@@ -256,6 +261,29 @@ pub(super) async fn goals_are_listed_by_tenant_in_pages(bus: Bus) {
         found.extend(page);
     }
     assert_eq!(found, keys);
+}
+
+pub(super) async fn tenants_are_listed_in_pages(bus: Bus) {
+    let names = ["a", "b-1", "c_2", "default"];
+    for (n, name) in names.iter().enumerate() {
+        for goal in ["1", "2"] {
+            let key = goal_of(name, goal);
+            append(&bus, &key, 0, b"x", n % 2 == 0)
+                .await
+                .expect("appended");
+        }
+    }
+    let mut found: Vec<TenantId> = Vec::new();
+    loop {
+        let page = bus.journal.tenants(found.last(), 3).await.expect("a list");
+        assert!(page.len() <= 3);
+        if page.is_empty() {
+            break;
+        }
+        found.extend(page);
+    }
+    let found: Vec<_> = found.iter().map(TenantId::as_str).collect();
+    assert_eq!(found, names);
 }
 
 pub(super) async fn tenants_are_apart(bus: Bus) {

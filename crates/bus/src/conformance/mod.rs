@@ -11,6 +11,8 @@
 //! append that loses a race may be refused or unknown), so do the cases.
 
 mod blobs;
+mod forget;
+mod inbox;
 mod journal;
 mod leases;
 mod messages;
@@ -69,7 +71,15 @@ pub const CASES: &[Case] = cases![
     journal::goals_are_open_until_they_end,
     journal::open_goals_are_listed_by_shard_in_pages,
     journal::goals_are_listed_by_tenant_in_pages,
+    journal::tenants_are_listed_in_pages,
     journal::tenants_are_apart,
+    forget::a_tombstone_stands_alone,
+    forget::a_forgotten_goal_is_not_begun_anew,
+    forget::forgetting_needs_the_last_sequence,
+    forget::slots_go_with_their_goal,
+    forget::forgetting_again_is_forgetting_once,
+    forget::a_tombstone_may_be_followed,
+    forget::nothing_of_a_forgotten_goal_starts,
     slots::one_of_many_wins,
     slots::a_mark_never_changes,
     slots::slots_are_apart,
@@ -82,6 +92,16 @@ pub const CASES: &[Case] = cases![
     blobs::keeping_twice_is_keeping_once,
     blobs::an_unknown_hash_has_no_body,
     blobs::a_body_has_a_bound,
+    blobs::a_removed_body_is_gone,
+    inbox::a_message_waits_and_is_dealt_with_once,
+    inbox::of_one_subject_one_after_the_other,
+    inbox::no_more_in_hand_than_wanted,
+    inbox::takers_share,
+    inbox::what_is_put_off_comes_again,
+    inbox::a_dead_letter_is_kept_and_comes_back,
+    inbox::a_dealers_panic_loses_nothing,
+    inbox::a_dropped_guard_ends_the_taking,
+    inbox::a_message_has_a_queue_and_a_bound,
 ];
 
 /// Runs every case, each on a bus of its own.

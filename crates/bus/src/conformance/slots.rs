@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 const RACERS: u64 = 64;
 
-fn slot(goal: GoalKey, step: &str, attempt: u32) -> SlotKey {
+pub(super) fn slot(goal: GoalKey, step: &str, attempt: u32) -> SlotKey {
     let step = StepId::new(step).expect("a name");
     SlotKey {
         goal,
@@ -17,7 +17,7 @@ fn slot(goal: GoalKey, step: &str, attempt: u32) -> SlotKey {
     }
 }
 
-fn started(nonce: u64) -> SlotMark {
+pub(super) fn started(nonce: u64) -> SlotMark {
     let node = node("n");
     SlotMark::Started { node, nonce }
 }

@@ -74,6 +74,11 @@ impl Blobs for LocalBlobs {
         let digest = *digest;
         self.run(move |files| files.get(&digest)).await
     }
+
+    async fn remove(&self, digest: &Digest) -> Result<(), Fault> {
+        let digest = *digest;
+        self.run(move |files| files.remove(&digest)).await
+    }
 }
 
 impl Files {
@@ -113,6 +118,17 @@ impl Files {
                 Err(Fault::new(Code::JournalCorrupt, text).at(path.display().to_string()))
             }
             body => Ok(body.map(Bytes::from)),
+        }
+    }
+
+    /// Not synced: what a power cut brings back is removed the next time.
+    fn remove(&self, digest: &Digest) -> Result<(), Fault> {
+        let path = self.path(digest);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(io_fault("removing a body", &path, &e))
+            }
+            _ => Ok(()),
         }
     }
 

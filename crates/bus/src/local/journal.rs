@@ -8,10 +8,12 @@
 //!
 //! The head is the fence: the committer compares it in the same transaction that writes
 //! the entry. Within a goal the sequence has no gaps here, which [`Journal`] does not
-//! promise.
+//! promise. [`super::forget`] has what becomes of a journal that is forgotten.
 
+use super::forget::floor_of;
 use super::keys;
 use super::storage::{CommitError, Storage, blocking, fault, nonsense};
+use crate::env::SharedEnv;
 use crate::failpoint;
 use crate::{Append, AppendError, ENTRY_BYTES_MAX, Forget, GoalKey, Journal, OpenGoal, Stored};
 use async_trait::async_trait;
@@ -21,9 +23,9 @@ use detent_store::{Scan, Table, Txn};
 use std::ops::Bound;
 use std::sync::Arc;
 
-const ENTRY: Table = Table::new("journal.entry");
-const HEAD: Table = Table::new("journal.head");
-const OPEN: Table = Table::new("journal.open");
+pub(super) const ENTRY: Table = Table::new("journal.entry");
+pub(super) const HEAD: Table = Table::new("journal.head");
+pub(super) const OPEN: Table = Table::new("journal.open");
 
 /// Most goals in one answer, whatever was asked for: the store's writer waits while it
 /// is read.
@@ -31,12 +33,13 @@ const PAGE_GOALS_MAX: usize = 4096;
 
 /// Journals of all goals of one node.
 pub(crate) struct LocalJournal {
-    storage: Arc<Storage>,
+    pub(super) storage: Arc<Storage>,
+    pub(super) env: SharedEnv,
 }
 
 impl LocalJournal {
-    pub(crate) fn new(storage: Arc<Storage>) -> Self {
-        Self { storage }
+    pub(crate) fn new(storage: Arc<Storage>, env: SharedEnv) -> Self {
+        Self { storage, env }
     }
 }
 
@@ -44,9 +47,7 @@ impl LocalJournal {
 impl Journal for LocalJournal {
     async fn append(&self, append: Append) -> Result<u64, AppendError> {
         if append.entry.len() > ENTRY_BYTES_MAX {
-            let bytes = append.entry.len();
-            let text = format!("an entry of {bytes} bytes; the journal takes {ENTRY_BYTES_MAX}");
-            return Err(AppendError::Refused(Fault::new(Code::InputTooLarge, text)));
+            return Err(too_large(append.entry.len()));
         }
         // A fence that no head can equal: the last sequence there is has no successor.
         let Some(seq) = append.after.checked_add(1) else {
@@ -64,9 +65,7 @@ impl Journal for LocalJournal {
     }
 
     async fn forget(&self, forget: Forget) -> Result<u64, AppendError> {
-        let goal = forget.key.goal;
-        let text = format!("goal {goal}: this journal keeps everything");
-        Err(AppendError::Refused(Fault::new(Code::PolicyDenied, text)))
+        self.replace(forget).await
     }
 
     async fn read(
@@ -80,9 +79,15 @@ impl Journal for LocalJournal {
     }
 
     async fn tail(&self, key: &GoalKey) -> Result<Option<Stored>, Fault> {
-        match last_seq(&self.storage, key)? {
-            0 => Ok(None),
-            seq => entry(&self.storage, key, seq).map(Some),
+        loop {
+            let seq = match last_seq(&self.storage, key)? {
+                0 => return Ok(None),
+                seq => seq,
+            };
+            match entry(&self.storage, key, seq)? {
+                Some(tail) => return Ok(Some(tail)),
+                None => was_forgotten(&self.storage, key, seq)?,
+            }
         }
     }
 
@@ -109,6 +114,38 @@ impl Journal for LocalJournal {
         let after = after.map(|goal| [prefix.as_slice(), goal.as_bytes()].concat());
         self.list(HEAD, prefix, after, limit, keys::parse_goal)
             .await
+    }
+
+    async fn tenants(
+        &self,
+        after: Option<&TenantId>,
+        limit: usize,
+    ) -> Result<Vec<TenantId>, Fault> {
+        let mut found: Vec<TenantId> = Vec::new();
+        let mut after = after.cloned();
+        while found.len() < limit.min(PAGE_GOALS_MAX) {
+            // Past all goals of the last one: its keys begin with its name and a NUL.
+            let from = after.as_ref().and_then(|t| end_of_prefix(&keys::tenant(t)));
+            let storage = Arc::clone(&self.storage);
+            let first = blocking(move || {
+                let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
+                let rows = storage
+                    .store
+                    .scan(HEAD, &Scan::range(from, Bound::Unbounded, 1));
+                rows.map_err(|e| fault(&e))
+            });
+            let Some((key, _)) = first.await?.pop() else {
+                break;
+            };
+            let tenant = keys::parse_tenant(&key).ok_or_else(|| nonsense("a goal's key"))?;
+            found.push(tenant.clone());
+            after = Some(tenant);
+        }
+        Ok(found)
+    }
+
+    async fn sweep(&self) -> Result<bool, Fault> {
+        self.sweep_some().await
     }
 }
 
@@ -174,9 +211,15 @@ fn transaction(append: Append, seq: u64) -> Txn {
     }
 }
 
-fn refusal(error: CommitError) -> AppendError {
+pub(super) fn too_large(bytes: usize) -> AppendError {
+    let text = format!("an entry of {bytes} bytes; the journal takes {ENTRY_BYTES_MAX}");
+    AppendError::Refused(Fault::new(Code::InputTooLarge, text))
+}
+
+/// What an append's commit means; its condition 0 is the head.
+pub(super) fn refusal(error: CommitError) -> AppendError {
     match error {
-        CommitError::Condition(head) => match seq_of(head.as_deref()) {
+        CommitError::Condition(_, head) => match seq_of(head.as_deref()) {
             Ok(last) => AppendError::Fenced { last },
             Err(fault) => AppendError::Refused(fault),
         },
@@ -185,34 +228,52 @@ fn refusal(error: CommitError) -> AppendError {
     }
 }
 
-/// Entries after `after` up to `bytes_max`, at least one. Entries are never removed, so
-/// reading them one by one sees the same as one look at all.
+/// Entries after `after` up to `bytes_max`, at least one. Rows go only when their journal
+/// is forgotten; a reader that meets that begins again at the floor.
 fn page(
     storage: &Storage,
     key: &GoalKey,
     after: u64,
     bytes_max: usize,
 ) -> Result<Vec<Stored>, Fault> {
-    let last = last_seq(storage, key)?;
-    let mut found: Vec<Stored> = Vec::new();
-    let mut bytes = 0;
-    for seq in after.saturating_add(1)..=last {
-        let stored = entry(storage, key, seq)?;
-        bytes += stored.entry.len();
-        if bytes > bytes_max && !found.is_empty() {
-            break;
-        }
-        found.push(stored);
+    loop {
+        let last = last_seq(storage, key)?;
+        let first = after.saturating_add(1).max(floor_of(storage, key)?);
+        let mut found: Vec<Stored> = Vec::new();
+        let mut bytes = 0;
+        let missing = 'entries: {
+            for seq in first..=last {
+                let Some(stored) = entry(storage, key, seq)? else {
+                    break 'entries seq;
+                };
+                bytes += stored.entry.len();
+                if bytes > bytes_max && !found.is_empty() {
+                    break;
+                }
+                found.push(stored);
+            }
+            return Ok(found);
+        };
+        was_forgotten(storage, key, missing)?;
     }
-    Ok(found)
 }
 
-fn last_seq(storage: &Storage, key: &GoalKey) -> Result<u64, Fault> {
+/// Nothing but forgetting takes an entry away: checks that this is what happened to `seq`
+/// since the head was read.
+fn was_forgotten(storage: &Storage, key: &GoalKey, seq: u64) -> Result<(), Fault> {
+    if seq < floor_of(storage, key)? || seq > last_seq(storage, key)? {
+        return Ok(());
+    }
+    let text = format!("entry {seq} of goal {} is missing", key.goal);
+    Err(Fault::new(Code::JournalCorrupt, text))
+}
+
+pub(super) fn last_seq(storage: &Storage, key: &GoalKey) -> Result<u64, Fault> {
     let head = storage.store.get(HEAD, &keys::goal(key));
     seq_of(head.map_err(|e| fault(&e))?.as_deref())
 }
 
-fn seq_of(head: Option<&[u8]>) -> Result<u64, Fault> {
+pub(super) fn seq_of(head: Option<&[u8]>) -> Result<u64, Fault> {
     let Some(head) = head else { return Ok(0) };
     let bytes = head
         .try_into()
@@ -220,13 +281,10 @@ fn seq_of(head: Option<&[u8]>) -> Result<u64, Fault> {
     Ok(u64::from_be_bytes(bytes))
 }
 
-fn entry(storage: &Storage, key: &GoalKey, seq: u64) -> Result<Stored, Fault> {
+fn entry(storage: &Storage, key: &GoalKey, seq: u64) -> Result<Option<Stored>, Fault> {
     let row = storage.store.get(ENTRY, &keys::entry(key, seq));
-    let entry = row.map_err(|e| fault(&e))?.ok_or_else(|| {
-        let text = format!("entry {seq} of goal {} is missing", key.goal);
-        Fault::new(Code::JournalCorrupt, text)
-    })?;
-    Ok(Stored { seq, entry })
+    let entry = row.map_err(|e| fault(&e))?;
+    Ok(entry.map(|entry| Stored { seq, entry }))
 }
 
 fn hit_before(first: bool, ends: bool) {

@@ -38,6 +38,13 @@ pub(crate) fn open(goal_key: &GoalKey) -> Vec<u8> {
     key
 }
 
+/// A tombstone's place in the order in which they go.
+pub(crate) fn kept(until_ms: u64, goal_key: &GoalKey) -> Vec<u8> {
+    let mut key = until_ms.to_be_bytes().to_vec();
+    key.extend_from_slice(&goal(goal_key));
+    key
+}
+
 /// What all open goals of a shard begin with.
 pub(crate) fn shard(shard: u16) -> Vec<u8> {
     shard.to_be_bytes().to_vec()
@@ -65,6 +72,16 @@ pub(crate) fn parse_open(key: &[u8]) -> Option<GoalKey> {
     parse_goal(key.get(size_of::<u16>()..)?)
 }
 
+/// The goal of a tombstone's place.
+pub(crate) fn parse_kept(key: &[u8]) -> Option<GoalKey> {
+    parse_goal(key.get(size_of::<u64>()..)?)
+}
+
+/// The tenant whose goals' keys begin like this one.
+pub(crate) fn parse_tenant(key: &[u8]) -> Option<TenantId> {
+    parse_goal(key).map(|goal| goal.tenant)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,7 +105,9 @@ mod tests {
     fn keys_round_trip() {
         let k = key("tenant", 0);
         assert_eq!(parse_goal(&goal(&k)), Some(k.clone()));
-        assert_eq!(parse_open(&open(&k)), Some(k));
+        assert_eq!(parse_open(&open(&k)), Some(k.clone()));
+        assert_eq!(parse_kept(&kept(u64::MAX, &k)), Some(k));
+        assert_eq!(parse_kept(b""), None);
         assert_eq!(parse_goal(b"short"), None);
         assert_eq!(parse_open(b""), None);
     }

@@ -3,7 +3,8 @@
 use super::LocalOptions;
 use super::routes::Routes;
 use super::service::{Service, dispatch};
-use super::subscription::{LocalSubscription, Queue};
+use super::subscription::LocalSubscription;
+use crate::event_queue::EventQueue;
 use crate::{BusError, Handler, Messages, ServeOptions, Served, Subscription};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -19,7 +20,7 @@ pub(crate) struct LocalMessages {
     // Guards and subscribers hold these weakly: a forgotten guard must not keep a bus
     // alive.
     services: Arc<RwLock<Routes<Arc<Service>>>>,
-    subscribers: Arc<RwLock<Routes<Arc<Queue>>>>,
+    subscribers: Arc<RwLock<Routes<Arc<EventQueue>>>>,
 }
 
 impl LocalMessages {
@@ -104,7 +105,7 @@ impl Messages for LocalMessages {
         pattern: &str,
         queue_max: usize,
     ) -> Result<Box<dyn Subscription>, BusError> {
-        let queue = Arc::new(Queue::new(queue_max, self.subscription_bytes_max));
+        let queue = Arc::new(EventQueue::new(queue_max, self.subscription_bytes_max));
         let mut subscribers = write(&self.subscribers);
         if subscribers.len() >= self.subscriptions_max {
             return Err(BusError::Busy(pattern.to_owned()));

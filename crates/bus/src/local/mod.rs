@@ -10,6 +10,7 @@
 //! processes of the same machine come in through [`socket`].
 
 mod blobs;
+mod forget;
 mod journal;
 mod keys;
 mod leases;
@@ -22,6 +23,7 @@ mod storage;
 mod subscription;
 
 use crate::Bus;
+use crate::env::{SharedEnv, SystemEnv};
 use detent_protocol::{Code, Fault, MESSAGE_BYTES_MAX};
 use detent_store::Store;
 use std::path::PathBuf;
@@ -50,6 +52,8 @@ pub struct LocalOptions {
     pub leases_max: usize,
     /// Bodies that are read or written at the same time; further ones wait.
     pub blobs_at_once_max: usize,
+    /// Tells how long tombstones were kept.
+    pub env: SharedEnv,
 }
 
 impl LocalOptions {
@@ -65,6 +69,7 @@ impl LocalOptions {
             subscription_bytes_max: 16 << 20,
             leases_max: 65_536,
             blobs_at_once_max: 8,
+            env: Arc::new(SystemEnv),
         }
     }
 
@@ -105,7 +110,10 @@ impl LocalBus {
         let storage = Arc::new(Storage::new(options.store.clone()));
         Ok(Bus {
             messages: Arc::new(messages::LocalMessages::new(&options)),
-            journal: Arc::new(journal::LocalJournal::new(Arc::clone(&storage))),
+            journal: Arc::new(journal::LocalJournal::new(
+                Arc::clone(&storage),
+                Arc::clone(&options.env),
+            )),
             slots: Arc::new(slots::LocalSlots::new(storage)),
             leases: Arc::new(leases::LocalLeases::new(options.leases_max)),
             blobs: Arc::new(blobs::LocalBlobs::open(

@@ -1,8 +1,10 @@
 //! Effect slots in the store: table `slot`, keyed goal, step, attempt (u32 BE).
 //!
 //! A slot is written by a transaction that demands that it is not there, so it is written
-//! once. Nothing deletes one: they stay as long as the journal of their goal.
+//! once, and that its goal was not forgotten, so it is not written again after the slots
+//! went with the rest of the goal ([`super::forget`]).
 
+use super::forget::FLOOR;
 use super::keys;
 use super::storage::{CommitError, Storage, fault};
 use crate::failpoint;
@@ -14,7 +16,7 @@ use detent_protocol::{Code, Fault};
 use detent_store::{Table, Txn};
 use std::sync::Arc;
 
-const SLOT: Table = Table::new("slot");
+pub(super) const SLOT: Table = Table::new("slot");
 
 /// Slots of all goals of one node.
 pub(crate) struct LocalSlots {
@@ -33,6 +35,7 @@ impl Slots for LocalSlots {
         let (row, value) = (keys::slot(key), to_msgpack(&mark)?);
         let txn = Txn::new()
             .expect_absent(SLOT, row.clone())
+            .expect_absent(FLOOR, keys::goal(&key.goal))
             .put(SLOT, row, value);
         failpoint::hit("slot.before");
         match self.storage.commit(txn).await {
@@ -41,7 +44,12 @@ impl Slots for LocalSlots {
                 Ok(mark)
             }
             // The condition is "there is none", so there is one.
-            Err(CommitError::Condition(standing)) => read_mark(&standing.unwrap_or_default()),
+            Err(CommitError::Condition(0, standing)) => read_mark(&standing.unwrap_or_default()),
+            Err(CommitError::Condition(..)) => {
+                let goal = key.goal.goal;
+                let text = format!("goal {goal} has ended and was forgotten: nothing of it starts");
+                Err(Fault::new(Code::OwnerFenced, text))
+            }
             Err(CommitError::NotWritten(fault) | CommitError::Unknown(fault)) => Err(fault),
         }
     }

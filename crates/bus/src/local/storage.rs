@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// How a commit that was not confirmed ended.
 #[derive(Debug)]
 pub(crate) enum CommitError {
-    /// Condition 0 did not hold; the row's value at that moment.
-    Condition(Option<bytes::Bytes>),
+    /// The condition with this number, from 0, did not hold; the row's value at that
+    /// moment.
+    Condition(usize, Option<bytes::Bytes>),
     /// Nothing was written.
     NotWritten(Fault),
     /// It may be written: that shows when the store is opened again.
@@ -49,7 +50,9 @@ impl Storage {
 
     fn judge(&self, error: StoreError) -> CommitError {
         match error {
-            StoreError::ConditionFailed { current, .. } => CommitError::Condition(current),
+            StoreError::ConditionFailed { index, current } => {
+                CommitError::Condition(index, current)
+            }
             StoreError::Invalid { .. } | StoreError::CorruptRow { .. } | StoreError::Closed => {
                 CommitError::NotWritten(fault(&error))
             }

@@ -15,6 +15,39 @@
 //!
 //! Must never know: what the bytes mean.
 
+mod api;
+mod blobs;
+mod bus;
+mod connect;
+mod handle;
+mod inbox;
+mod journal;
+mod layout;
+mod leases;
+mod link;
+mod listing;
+mod messages;
+mod open;
 mod options;
+mod replay;
+mod replies;
+pub mod server;
+mod service;
+mod slots;
+mod streams;
+mod subscription;
+mod synced;
+mod verdict;
+mod weaker;
 
+pub use blobs::BLOBS;
+pub use bus::NatsBus;
+pub(crate) use connect::Broker;
+pub use handle::{NatsCheck, NatsHandle, NatsStatus};
+pub use inbox::{CONTROL, DEAD, INTAKE};
+pub use layout::JOURNAL;
+pub use leases::LEASES;
+pub use link::Link;
 pub use options::{NatsAuth, NatsOptions, NatsTls};
+pub use streams::SetUp;
+pub use synced::Synced;

@@ -42,6 +42,9 @@ pub struct NatsOptions {
     pub name: String,
     /// Who it is.
     pub auth: NatsAuth,
+    /// Prefix of the subjects on which answers come; `None`: `_INBOX`. A user whose
+    /// permissions name another one needs it here.
+    pub inbox_prefix: Option<String>,
     /// TLS.
     pub tls: NatsTls,
     /// Copies of each stream: 1, 3 or 5.
@@ -52,6 +55,13 @@ pub struct NatsOptions {
     pub journal_bytes_max: u64,
     /// Most bytes of each stream of durable messages.
     pub inbox_bytes_max: u64,
+    /// How long nothing may be heard of a durable message that somebody has in hand until
+    /// it is delivered again. Who deals with it says so three times within that.
+    pub inbox_ack_wait: Duration,
+    /// How often a durable message is delivered before it becomes a dead letter.
+    pub inbox_tries_max: u64,
+    /// How long dead letters are kept.
+    pub dead_keep: Duration,
     /// Most bytes of the bodies.
     pub blobs_bytes_max: u64,
     /// Monitoring endpoint of a server, `http://host:port`, where there is one: shows
@@ -65,18 +75,23 @@ pub struct NatsOptions {
 
 impl NatsOptions {
     /// One copy of each stream, missing ones are made, 10 GiB of journal, 1 GiB of each
-    /// other, 10 s to connect, 1 s for a confirmation.
+    /// other; durable messages are delivered again after 30 s of silence, 20 times at
+    /// most, dead letters kept for 30 days; 10 s to connect, 1 s for a confirmation.
     pub fn new(url: impl Into<String>, name: impl Into<String>) -> Self {
         const GIB: u64 = 1 << 30;
         Self {
             url: url.into(),
             name: name.into(),
             auth: NatsAuth::None,
+            inbox_prefix: None,
             tls: NatsTls::default(),
             replicas: 1,
             create: true,
             journal_bytes_max: 10 * GIB,
             inbox_bytes_max: GIB,
+            inbox_ack_wait: Duration::from_secs(30),
+            inbox_tries_max: 20,
+            dead_keep: Duration::from_secs(30 * 24 * 3600),
             blobs_bytes_max: GIB,
             monitor: None,
             connect_timeout: Duration::from_secs(10),

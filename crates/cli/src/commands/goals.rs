@@ -77,7 +77,11 @@ fn listed(g: &GoalLine) {
     let at = output::time(g.accepted_at_ms);
     let (goal, done, all) = (g.goal, g.steps_done, g.steps);
     let steps = format!("{done}/{all}");
-    output::line(format!("{goal}  {at}  {state:<9}  {steps:>5}  {}", g.agent));
+    let archived = if g.archived { "  archived" } else { "" };
+    let agent = &g.agent;
+    output::line(format!(
+        "{goal}  {at}  {state:<9}  {steps:>5}  {agent}{archived}"
+    ));
 }
 
 async fn show(global: &Global, goal: GoalId) -> Result<u8, Fault> {
@@ -116,7 +120,13 @@ fn print(view: &GoalView) {
         .map(ToString::to_string)
         .unwrap_or_default();
     output::line(format!("owner    {owner}, epoch {}", view.epoch));
-    output::line(format!("input    {}", view.input));
+    match &view.archive {
+        None => output::line(format!("input    {}", view.input)),
+        Some(archive) => output::line(format!(
+            "archived: {} entries, {} bytes; its steps are in: detent goals export {}",
+            archive.entries, archive.bytes, line.goal
+        )),
+    }
     for w in &view.waiting {
         let step = w
             .step

@@ -1,9 +1,11 @@
 //! One file for each group of commands.
 
 mod config;
+mod dlq;
 mod doctor;
 mod errors;
 mod goals;
+pub(crate) mod nats;
 mod replay;
 mod run;
 mod submit;
@@ -21,9 +23,11 @@ pub(crate) async fn run(args: Args) -> Result<u8, Fault> {
     let global = &args.global;
     match args.command {
         Command::Run(run) => run::run(global, &run).await,
-        Command::Up => up::up(global).await,
+        Command::Up(up) => up::up(global, &up).await,
         Command::Submit(submit) => submit::submit(global, &submit).await,
         Command::Goals(goals) => goals::run(global, goals).await,
+        Command::Dlq(dlq) => dlq::run(global, dlq).await,
+        Command::Nats(nats) => nats::run(global, nats).await,
         Command::Replay { file } => replay::replay(&file),
         Command::Tools(tools) => tools::run(global, &tools),
         Command::Config(command) => config::run(global, &command),
@@ -43,6 +47,7 @@ fn completions(shell: clap_complete::Shell) -> u8 {
 fn load(global: &Global, near: Option<&Path>, set: &[&str]) -> Result<Config, Fault> {
     let file = global.config.clone().or_else(|| find(near));
     let mut all: Vec<String> = set.iter().map(ToString::to_string).collect();
+    all.extend(global.nats.iter().map(|url| format!("nats.url={url}")));
     all.extend(global.set.iter().cloned());
     Config::load(&Flags { file, set: all }, &|name| std::env::var(name).ok())
 }

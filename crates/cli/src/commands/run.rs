@@ -1,7 +1,7 @@
 //! `detent run`: one goal in this process, from the file to the verified result.
 
 use crate::args::{self, Global};
-use crate::client::Client;
+use crate::client::{Client, over};
 use crate::commands::goals::follow;
 use crate::commands::up::Signals;
 use crate::commands::{load, submit};
@@ -26,7 +26,7 @@ pub(crate) async fn run(global: &Global, args: &args::Run) -> Result<u8, Fault> 
         socket: true,
     })
     .await?;
-    let client = Client::Node(node.bus().messages.clone());
+    let client = Client::Node(over(global, node.bus().messages.clone()));
     let outcome = tokio::select! {
         biased;
         outcome = one_goal(&client, &goal, &global.data) => outcome,

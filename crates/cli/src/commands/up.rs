@@ -1,16 +1,45 @@
 //! `detent up`: a node that runs until it is told to stop.
 
-use crate::args::Global;
+use crate::args::{Global, Up};
 use crate::commands::load;
 use crate::{KEEPER, exit, output};
+use detent_bus::nats::server::{PrivateServer, ServerOptions, find_server};
 use detent_node::{Node, NodeParts};
 use detent_protocol::Fault;
 use detent_sandbox::KeeperCommand;
 use serde_json::json;
+use std::path::Path;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-pub(crate) async fn up(global: &Global) -> Result<u8, Fault> {
-    let config = load(global, None, &[])?;
+pub(crate) async fn up(global: &Global, up: &Up) -> Result<u8, Fault> {
+    let mut server = match &up.nats_server {
+        Some(wish) => Some(private_server(global, up, wish).await?),
+        None => None,
+    };
+    let stopped = run(global, server.as_ref()).await;
+    if let Some(server) = &mut server {
+        // After the node, which says goodbye over it.
+        server.stop().await;
+    }
+    stopped
+}
+
+/// A NATS server for this node alone, with its data in the data directory.
+async fn private_server(global: &Global, up: &Up, wish: &str) -> Result<PrivateServer, Fault> {
+    let program = find_server((wish != "auto").then(|| Path::new(wish)))?;
+    let options = ServerOptions {
+        port: up.nats_port,
+        ..ServerOptions::new(program, global.data.join("nats"))
+    };
+    let server = PrivateServer::start(options).await?;
+    output::note(format!("detent: nats-server on {}", server.url()));
+    Ok(server)
+}
+
+async fn run(global: &Global, server: Option<&PrivateServer>) -> Result<u8, Fault> {
+    let url = server.map(|s| format!("nats.url={}", s.url()));
+    let set: Vec<_> = url.iter().map(String::as_str).collect();
+    let config = load(global, None, &set)?;
     let agents: Vec<_> = config
         .agents
         .iter()

@@ -1,6 +1,6 @@
 //! Export and replay: a goal's journal as a file, and files that are none.
 
-use super::support::{Bed, NOTHING, ONE_STEP};
+use super::support::{Bed, NOTHING, ONE_STEP, Up, eventually};
 use serde_json::Value;
 
 /// A bed with one goal that has ended, and its journal in `goal.detent`.
@@ -24,6 +24,56 @@ fn a_replay_ends_with_the_same_result() {
     let goal = result["goal"].as_str().unwrap();
     assert!(text.contains(&format!("goal {goal}: succeeded")), "{text}");
     assert!(text.contains("EXECUTING, waits for tool of s"), "{text}");
+}
+
+#[test]
+fn a_forgotten_goal_is_shown_followed_exported_and_replayed() {
+    let bed = Bed::new(NOTHING, ONE_STEP);
+    let node = Up::start(&bed, &["retention.journal_ms=0"]);
+    let submit = ["submit", "goal.json", "--wait", "--key", "k"];
+    let result = bed.json(submit).exits(0).last();
+    let goal = result["goal"].as_str().unwrap().to_owned();
+    eventually("the goal to be forgotten", || {
+        let line = bed.json(["goals", "list"]).exits(0).last();
+        (line["archived"] == true).then_some(())
+    });
+    // The same from the node and, once it is stopped, from its data directory.
+    let look = |file: &str| {
+        let list = bed.detent(["goals", "list"]).exits(0).stdout;
+        assert!(
+            list.contains("succeeded") && list.contains("archived"),
+            "{list}"
+        );
+        let text = bed.detent(["goals", "show", &goal]).exits(0).stdout;
+        for told in ["state    succeeded", "archived: ", "evidence:"] {
+            assert!(text.contains(told), "{told}: {text}");
+        }
+        let watched = bed.json(["goals", "watch", &goal]).exits(0);
+        assert_eq!(watched.last(), result);
+        let export = ["goals", "export", &goal, "--to", file];
+        bed.json(export).exits(0);
+        let replayed = bed.json(["replay", file]).exits(0);
+        assert_eq!(replayed.last(), result);
+        let events = |lines: Vec<Value>| -> Vec<Value> {
+            lines.into_iter().filter(|l| l["type"] == "event").collect()
+        };
+        let (watched, replayed) = (events(watched.lines()), events(replayed.lines()));
+        assert_eq!(watched, replayed);
+        assert!(watched.len() > 5, "{watched:?}");
+    };
+    look("live.detent");
+    assert_eq!(bed.json(submit).exits(0).last(), result);
+    let metrics = node.page("/metrics").1;
+    assert!(
+        metrics.contains("detent_goals_forgotten_total 1"),
+        "{metrics}"
+    );
+    node.stop();
+    let audit = std::fs::read_to_string(bed.data("audit.log")).unwrap();
+    assert!(audit.contains("\"event\":\"forget\""), "{audit}");
+    look("offline.detent");
+    let same = |name: &str| std::fs::read(bed.path(name)).unwrap();
+    assert_eq!(same("live.detent"), same("offline.detent"));
 }
 
 #[test]

@@ -113,6 +113,99 @@ pub const KEYS: &[Key] = &[
         false,
         "Tell each transition on the bus as it happens; followers that ask need it not.",
     ),
+    text(
+        "nats.url",
+        "",
+        "NATS servers, comma-separated, e.g. nats://127.0.0.1:4222; empty: the bus of one process, which needs no server.",
+    ),
+    text(
+        "nats.credentials",
+        "",
+        "File of credentials, as nsc writes it. Files here are relative to the configuration's folder.",
+    ),
+    text("nats.nkey_seed", "", "File that holds an nkey seed."),
+    text("nats.user", "", "User, with nats.password_file."),
+    text(
+        "nats.password_file",
+        "",
+        "File that holds the user's password.",
+    ),
+    text(
+        "nats.inbox_prefix",
+        "",
+        "Prefix of the subjects on which answers come, e.g. _INBOX.default; empty: _INBOX. A user whose permissions name one needs it.",
+    ),
+    on(
+        "nats.tls",
+        false,
+        "TLS or nothing, also where the server does not ask for it.",
+    ),
+    text(
+        "nats.tls_ca",
+        "",
+        "Certificates of who may sign the server's, PEM; empty: the system's.",
+    ),
+    text(
+        "nats.tls_cert",
+        "",
+        "The node's own certificate, PEM, with nats.tls_key.",
+    ),
+    text(
+        "nats.tls_key",
+        "",
+        "Key of the node's own certificate, PEM.",
+    ),
+    int(
+        "nats.replicas",
+        1,
+        (1, 5),
+        "Copies of each stream: 1, 3 or 5. Fewer than 3 do not survive the loss of a server.",
+    ),
+    on(
+        "nats.create_streams",
+        true,
+        "Make streams that are missing. Off: `detent nats setup` makes them, with rights that nodes need not have.",
+    ),
+    int(
+        "nats.journal_bytes_max",
+        10 << 30,
+        (1 << 20, 1 << 50),
+        "Most bytes of the journal's stream; full, it refuses goals and loses none.",
+    ),
+    int(
+        "nats.inbox_bytes_max",
+        1 << 30,
+        (1 << 20, 1 << 50),
+        "Most bytes of each stream of durable messages; full, it refuses publishers.",
+    ),
+    int(
+        "nats.blobs_bytes_max",
+        1 << 30,
+        (1 << 20, 1 << 50),
+        "Most bytes of the object store.",
+    ),
+    text(
+        "nats.monitor",
+        "",
+        "Monitoring endpoint of a server, http://host:port: shows `detent doctor` whether it syncs what it confirms.",
+    ),
+    int(
+        "nats.connect_timeout_ms",
+        10_000,
+        (100, 600_000),
+        "Longest wait for the first connection, milliseconds.",
+    ),
+    int(
+        "nats.ack_timeout_ms",
+        1_000,
+        (50, 60_000),
+        "Longest wait for the confirmation of one append before it is settled by reading, milliseconds.",
+    ),
+    on(
+        "nats.publish_events",
+        true,
+        "Publish each transition on the goal's event subject.",
+    ),
     int(
         "store.cache_bytes",
         64 << 20,
@@ -123,6 +216,23 @@ pub const KEYS: &[Key] = &[
         "store.sync",
         true,
         "Sync each commit to the disk. Off: a power cut may lose goals that were accepted.",
+    ),
+    on(
+        "retention.on",
+        true,
+        "Forget goals that have ended. Off: all that is kept of a goal stays until the data directory is removed.",
+    ),
+    int(
+        "retention.journal_ms",
+        86_400_000,
+        (0, 315_360_000_000),
+        "How long after its end a goal's journal is kept, milliseconds; then it is archived, and its effect slots, ledger rows and work folder go. Its result stays as long as its key may come again.",
+    ),
+    int(
+        "retention.archive_ms",
+        2_592_000_000,
+        (3_600_000, 315_360_000_000),
+        "How long after its end a goal's archive is kept, milliseconds: what `detent goals export` and `watch` read once its journal is gone.",
     ),
     on("audit.on", true, "Write the audit log."),
     text(

@@ -4,6 +4,8 @@
 
 mod admission;
 mod configuration_page;
+mod forgetting;
+mod large_bodies;
 mod models;
 mod orphans;
 mod requests;

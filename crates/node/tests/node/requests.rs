@@ -43,27 +43,25 @@ first = { "$step" = "first" }
 second = { "$step" = "second" }
 "#;
 
-/// The result is what the first step said, whatever the second one says.
+/// The result is four times what its step said: less than a goal's values may be as text,
+/// more than an entry of the journal as it lies there.
 const RECALLS: &str = r#"
 name = "recalls"
-tools = ["say"]
+tools = ["count"]
 input_schema = true
 result_schema = true
 policy.replans_max = 0
 [[playbook.steps]]
 id = "first"
-tool = "say"
-args = { bytes = { "$goal" = "/bytes" } }
-[[playbook.steps]]
-id = "second"
-tool = "say"
-after = ["first"]
-args = { bytes = { "$goal" = "/bytes" } }
+tool = "count"
 [playbook.result]
-text = { "$step" = "first", at = "/text" }
+a = { "$step" = "first" }
+b = { "$step" = "first" }
+c = { "$step" = "first" }
+d = { "$step" = "first" }
 "#;
 
-/// The second step is given three times what the first one said: less than a goal's
+/// The second step is given four times what the first one said: less than a goal's
 /// values may be as text, more than a message as it travels.
 const SWELLS: &str = r#"
 name = "swells"
@@ -77,7 +75,7 @@ tool = "count"
 [[playbook.steps]]
 id = "second"
 tool = "say"
-args = { bytes = 1, a = { "$step" = "first" }, b = { "$step" = "first" }, c = { "$step" = "first" } }
+args = { bytes = 1, a = { "$step" = "first" }, b = { "$step" = "first" }, c = { "$step" = "first" }, d = { "$step" = "first" } }
 [playbook.result]
 text = { "$step" = "second", at = "/text" }
 "#;
@@ -123,7 +121,7 @@ async fn start(bed: &Bed, go: &Arc<Semaphore>) -> Node {
         async move {
             match call.tool.def.name.as_str() {
                 // Four bytes each as text, nine as they travel.
-                "count" => return Ok(json!({"n": vec![0.5; 42_000]})),
+                "count" => return Ok(json!({"n": vec![0.5; 32_000]})),
                 "wait" => {
                     if u64::from(call.attempt) <= call.args["fails"].as_u64().unwrap() {
                         return Err(Fault::new(Code::ToolFailed, "x".repeat(4_000)));
@@ -318,9 +316,7 @@ async fn a_goal_whose_next_entry_does_not_fit_fails_and_says_why() {
     let bed = bed();
     let go = Arc::new(Semaphore::new(0));
     let node = start(&bed, &go).await;
-    // What a step says fits into an entry, and so does the result; not both, and the goal
-    // ends with the answer of its last step.
-    let goal = submit(&node, "recalls", json!({"bytes": 500_000})).await;
+    let goal = submit(&node, "recalls", json!({})).await;
     let goal = goal.unwrap().goal;
     let result = result(&node, goal).await;
     let GoalResult::Failed {

@@ -7,11 +7,13 @@
 
 mod file;
 mod http;
+mod output;
 mod process;
 mod sql;
 
 pub use file::FileProbe;
 pub use http::HttpProbe;
+pub use output::OutputProbe;
 pub use process::{ProcessProbe, ProcessProbeOptions};
 pub use sql::SqlProbe;
 
@@ -32,6 +34,7 @@ pub fn all(
         Arc::new(FileProbe::new()),
         Arc::new(SqlProbe::new()),
         Arc::new(HttpProbe::new()?),
+        Arc::new(OutputProbe),
         Arc::new(ProcessProbe::new(confine, process)),
     ])
 }

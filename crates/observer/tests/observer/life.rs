@@ -111,6 +111,7 @@ async fn a_stopped_observer_finishes_its_looks_and_takes_no_more() {
         step: "s1".parse().unwrap(),
         probe: "gate".into(),
         params: json!({}),
+        claims: vec![],
         schema: exists(),
         absent: None,
         output_at: None,

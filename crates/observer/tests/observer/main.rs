@@ -1,6 +1,7 @@
 //! Probes against the real things, and the observer on a real bus.
 
 mod bus;
+mod claims;
 mod file;
 mod http;
 mod life;

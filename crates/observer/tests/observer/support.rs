@@ -132,6 +132,7 @@ impl World {
             step: "s1".parse().unwrap(),
             probe: probe.into(),
             params,
+            claims: vec![],
             schema,
             absent: absent_schema(probe),
             output_at: None,

@@ -3,6 +3,7 @@
 use super::{IsLook, Turn};
 use crate::command::Command;
 use crate::state::{Status, StepState};
+use detent_protocol::claim::{self, Claim, Resolved};
 use detent_protocol::expect::Evidence;
 use detent_protocol::json::{self, Digest};
 use detent_protocol::messages::SealGoal;
@@ -170,9 +171,30 @@ impl Turn<'_> {
         reports
     }
 
-    /// Every step of the plan has ended well: builds the result and checks it.
+    /// Every step of the plan has ended well: builds the result, has what it lacks fetched,
+    /// and checks it. The shell keeps one fetch out, so that it may be asked for again on
+    /// each turn until it is answered.
     pub(super) fn finish(&mut self) {
-        let data = self.result_data();
+        match self.result_data() {
+            Ok(Resolved { value, claims }) if !claims.is_empty() => {
+                self.commands.push(Command::FetchResult {
+                    goal: self.state.goal,
+                    data: value,
+                    claims,
+                });
+            }
+            data => self.finish_with(data.map(|data| data.value)),
+        }
+    }
+
+    pub(super) fn on_result_fetched(&mut self, of: &Digest, data: &Result<Value, Fault>) {
+        let wanted = self.result_data().is_ok_and(|data| data.digest() == *of);
+        if wanted && self.state.awaits_result() {
+            self.finish_with(data.clone());
+        }
+    }
+
+    fn finish_with(&mut self, data: Result<Value, Fault>) {
         let checked = data.and_then(|data| {
             let contract = self.cx.definition.result();
             contract
@@ -199,30 +221,33 @@ impl Turn<'_> {
         }
     }
 
-    fn result_data(&self) -> Result<Value, Fault> {
+    fn result_data(&self) -> Result<Resolved, Fault> {
         let template = self.state.result.clone().unwrap_or_default();
-        template::resolve(&template, &|r: &Reference<'_>| {
+        template::resolve_parts(&template, &|r: &Reference<'_>| {
             self.lookup(r, &self.state.effective)
         })
     }
 
     /// Looks a reference of a plan up in the state, `input` being the goal's input.
-    pub(super) fn lookup(&self, r: &Reference<'_>, input: &Value) -> Option<Value> {
+    pub(super) fn lookup(&self, r: &Reference<'_>, input: &Value) -> Option<Resolved> {
         match r {
-            Reference::Goal(p) => input.pointer(p).cloned(),
+            Reference::Goal(p) => input.pointer(p).cloned().map(Resolved::from),
             Reference::Step(id, p) => {
                 let step = self.state.step(id)?;
                 let output = step
                     .output
                     .as_ref()
                     .filter(|_| step.status == Status::Done)?;
-                output.pointer(p).cloned()
+                claim::find(output, p)
             }
-            Reference::Meta(name) => Some(match *name {
-                "goal_id" => json!(self.state.goal),
-                "tenant" => json!(self.state.tenant),
-                _ => json!(self.state.agent),
-            }),
+            Reference::Meta(name) => {
+                let fact = match *name {
+                    "goal_id" => json!(self.state.goal),
+                    "tenant" => json!(self.state.tenant),
+                    _ => json!(self.state.agent),
+                };
+                Some(fact.into())
+            }
             Reference::Args(_) | Reference::Output(_) => None,
         }
     }
@@ -281,7 +306,7 @@ fn evidence(s: &StepState) -> StepEvidence {
             probe: detent_protocol::expect::PROBE_OUTPUT.to_owned(),
             what: format!("output of {} meets its schema", s.tool),
             at_ms: s.since_ms,
-            digest: Digest::of_json(&output),
+            digest: Claim::of(&output).map_or_else(|| Digest::of_json(&output), |c| c.value),
             seen: Value::Null,
         }]
     } else {

@@ -5,6 +5,7 @@ use super::Turn;
 use crate::command::Command;
 use crate::state::{Status, StepState};
 use detent_protocol::agent::CompiledTool;
+use detent_protocol::claim::{self, Claim, Resolved};
 use detent_protocol::effect::Effect;
 use detent_protocol::expect::{Expectation, Observation, PROBE_OUTPUT, Verdict};
 use detent_protocol::json::Digest;
@@ -14,20 +15,30 @@ use detent_protocol::record::{
 };
 use detent_protocol::template::{self, Reference};
 use detent_protocol::{Code, Fault, StepId};
-use serde_json::Value;
+use serde_json::json;
 
 /// Looks at the world after one attempt, before it is given up as undecided.
 const LOOKS_MAX: u32 = 5;
 /// Wait between looks, milliseconds; doubles.
 const LOOK_WAIT_MS: u64 = 250;
 
-/// What must be seen of the world after a step, the authority first.
+/// What must be seen after a step, the authority first. The output itself is looked at
+/// here only where it is kept as a body: otherwise it was looked at when it came.
 fn expectations<'a>(
     s: &'a StepState,
     tool: &'a CompiledTool,
 ) -> impl Iterator<Item = &'a Expectation> {
-    let all = tool.def.probe.iter().chain(&s.step.expect);
-    all.filter(|e| e.probe != PROBE_OUTPUT)
+    let kept = s.output.as_deref().is_some_and(|o| Claim::of(o).is_some());
+    let of_world = |e: &&Expectation| e.probe != PROBE_OUTPUT;
+    let of_step = s.step.expect.iter();
+    let of_step = of_step.filter(move |e| of_world(e) || kept);
+    tool.def.probe.iter().filter(of_world).chain(of_step)
+}
+
+/// Does it say that the tool's own output is not as expected?
+fn is_wrong_output(o: &Observation) -> bool {
+    let wrong = matches!(o.verdict, Verdict::Mismatch { .. });
+    wrong && o.evidence.as_ref().is_some_and(|e| e.probe == PROBE_OUTPUT)
 }
 
 impl Turn<'_> {
@@ -41,8 +52,8 @@ impl Turn<'_> {
             return Vec::new();
         };
         let scope = |r: &Reference<'_>| match r {
-            Reference::Args(p) => args.pointer(p).cloned(),
-            Reference::Output(p) => s.output.as_ref()?.pointer(p).cloned(),
+            Reference::Args(p) => args.pointer(p),
+            Reference::Output(p) => claim::find(s.output.as_ref()?, p),
             other => self.lookup(other, &s.input),
         };
         let all = expectations(s, tool);
@@ -55,7 +66,7 @@ impl Turn<'_> {
         &self,
         s: &StepState,
         tool: &CompiledTool,
-        args: &Value,
+        args: &Resolved,
     ) -> Result<(), Fault> {
         if tool.def.effect.has_slot() && expectations(s, tool).next().is_none() {
             let message = format!(
@@ -65,11 +76,11 @@ impl Turn<'_> {
             return Err(Fault::new(Code::ExpectationTrivial, message));
         }
         let scope = |r: &Reference<'_>| match r {
-            Reference::Args(p) => args.pointer(p).cloned(),
+            Reference::Args(p) => args.pointer(p),
             other => self.lookup(other, &s.input),
         };
         let mut all = expectations(s, tool).filter(|e| !e.needs_output());
-        all.try_for_each(|e| template::resolve(&e.params, &scope).map(|_| ()))
+        all.try_for_each(|e| template::resolve_parts(&e.params, &scope).map(|_| ()))
     }
 
     /// What could not be looked at although the output is known: an expectation that
@@ -117,14 +128,24 @@ impl Turn<'_> {
         &self,
         id: &StepId,
         e: &Expectation,
-        scope: &dyn Fn(&Reference<'_>) -> Option<Value>,
+        scope: &dyn Fn(&Reference<'_>) -> Option<Resolved>,
     ) -> Option<Observe> {
+        let whole_output;
+        let params = match e.probe.as_str() {
+            PROBE_OUTPUT => {
+                whole_output = json!({"output": {"$output": ""}});
+                &whole_output
+            }
+            _ => &e.params,
+        };
+        let params = template::resolve_parts(params, &scope).ok()?;
         Some(Observe {
             tenant: self.state.tenant.clone(),
             goal: self.state.goal,
             step: id.clone(),
             probe: e.probe.clone(),
-            params: template::resolve(&e.params, &scope).ok()?,
+            params: params.value,
+            claims: params.claims,
             schema: e.schema.clone(),
             absent: e.absent(),
             output_at: e.output_at.clone(),
@@ -197,6 +218,10 @@ impl Turn<'_> {
             };
         }
         let fault = self.observation_fault(id, seen);
+        if seen.iter().any(is_wrong_output) {
+            // It will not change by being looked at again.
+            return self.after_failure(id, fault);
+        }
         if proven_absent {
             return self.retry_or_leave(id, fault);
         }

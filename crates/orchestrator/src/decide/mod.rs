@@ -107,6 +107,8 @@ pub fn legal(fresh: bool, parked: bool, phase: Phase, event: &Event) -> Legal {
         (_, E::Observed { .. }) => Legal::Stale,
         (Phase::Idle | Phase::Executing | Phase::Observing, E::GoalSealed { .. }) => Legal::Yes,
         (_, E::GoalSealed { .. }) => Legal::Stale,
+        (Phase::Idle, E::ResultFetched { .. }) => Legal::Yes,
+        (_, E::ResultFetched { .. }) => Legal::Stale,
         _ => Legal::Yes,
     }
 }
@@ -225,6 +227,7 @@ impl Turn<'_> {
             Event::Resume { by } => self.on_resume(by),
             Event::OwnerChanged { node } => self.on_owner_changed(node),
             Event::AppendRefused { fault } => self.on_append_refused(fault),
+            Event::ResultFetched { of, data } => self.on_result_fetched(of, data),
             Event::GoalSealed {
                 confirmed,
                 unconfirmed,
@@ -246,6 +249,7 @@ impl Turn<'_> {
             deadline_ms: self.cx.now_ms.saturating_add(new.deadline_ms),
             limits: new.limits,
             trace: new.trace.clone(),
+            json: new.json,
         });
         self.say(Body::Owned {
             node: self.cx.node.clone(),
@@ -271,12 +275,9 @@ impl Turn<'_> {
         if self.state.halt.is_some() {
             self.advance_halted();
         }
-        let steps = &self.state.steps;
         if self.state.closing.is_some() {
             self.advance_closing();
-        } else if self.state.planning.is_some() || self.state.halt.is_some() {
-            // The plan, or what is still outside, goes on from here.
-        } else if self.state.result.is_some() && steps.values().all(|s| s.status.is_end()) {
+        } else if self.state.awaits_result() {
             self.finish();
         }
     }

@@ -3,6 +3,7 @@
 use super::Turn;
 use crate::state::{Status, StepState};
 use detent_protocol::budget::Amount;
+use detent_protocol::claim::Claim;
 use detent_protocol::json;
 use detent_protocol::messages::{Snapshot, StepView, ToolView};
 use serde_json::{Value, json};
@@ -77,24 +78,32 @@ impl Turn<'_> {
         let views = views.into_iter().map(|s| {
             let (output, bytes) = shown(s, left);
             left = left.saturating_sub(bytes);
-            pruned += u32::from(output.get("pruned_bytes").is_some());
+            let cut = |key: &str| output.get(key).is_some();
+            pruned += u32::from(cut("pruned_bytes") || cut("claimed_bytes"));
             view(s, output)
         });
         (views.collect(), pruned)
     }
 }
 
-/// The output whole where it fits, else its size and digest.
+/// The output whole where it fits, else its size and digest. Of one that is kept as a
+/// body its small members, where they fit.
 fn shown(s: &StepState, left: usize) -> (Value, usize) {
     let Some(output) = &s.output else {
         return (Value::Null, 0);
     };
-    let bytes = json::size_bytes(output);
+    let claim = Claim::of(output);
+    let summary = claim.as_ref().map(Claim::summary);
+    let shown = summary.as_ref().unwrap_or(output);
+    let bytes = json::size_bytes(shown);
     if bytes <= OUTPUT_BYTES_MAX.min(left) {
-        return (output.as_ref().clone(), bytes);
+        return (shown.clone(), bytes);
     }
-    let digest = json::Digest::of_json(output).short();
-    (json!({"pruned_bytes": bytes, "digest": digest}), 0)
+    let (bytes, digest) = match claim {
+        Some(claim) => (claim.bytes, claim.value),
+        None => (bytes as u64, json::Digest::of_json(output)),
+    };
+    (json!({"pruned_bytes": bytes, "digest": digest.short()}), 0)
 }
 
 /// A step for planners and for people.

@@ -10,6 +10,7 @@ use crate::command::Command;
 use crate::state::{Presence, Status, StepState};
 use detent_protocol::agent::CompiledTool;
 use detent_protocol::budget::Amount;
+use detent_protocol::claim::{Claim, Resolved};
 use detent_protocol::contract::Contract;
 use detent_protocol::effect::{self, Effect};
 use detent_protocol::expect::PROBE_OUTPUT;
@@ -46,7 +47,7 @@ enum Start {
 }
 
 struct Attempt {
-    args: Value,
+    args: Resolved,
     digest: Digest,
     identity: Option<Digest>,
 }
@@ -124,7 +125,7 @@ impl Turn<'_> {
         if let Err(fault) = self.can_be_proven(s, tool, &args) {
             return Start::Fail(fault);
         }
-        let digest = Digest::of_json(&args);
+        let digest = args.digest();
         if !tool.def.effect.has_slot() {
             return Start::Attempt(Box::new(Attempt {
                 args,
@@ -132,7 +133,10 @@ impl Turn<'_> {
                 identity: None,
             }));
         }
-        let identity = self.identity(s, tool, &args);
+        let identity = match self.identity(s, tool, &args) {
+            Ok(identity) => identity,
+            Err(fault) => return Start::Fail(fault),
+        };
         let attempt = || {
             Start::Attempt(Box::new(Attempt {
                 args: args.clone(),
@@ -183,24 +187,42 @@ impl Turn<'_> {
     }
 
     /// Arguments with all references resolved, and checked. The same for every attempt
-    /// and every look: an amendment is for the next plan.
-    pub(super) fn args(&self, s: &StepState, tool: &CompiledTool) -> Result<Value, Fault> {
+    /// and every look: an amendment is for the next plan. Where something of them has
+    /// still to be fetched, whoever fetches it checks them.
+    pub(super) fn args(&self, s: &StepState, tool: &CompiledTool) -> Result<Resolved, Fault> {
         let scope = |r: &Reference<'_>| self.lookup(r, &s.input);
-        let args = template::resolve(&s.step.args, &scope)?;
-        tool.input.check_as(Code::InputInvalid, &args)?;
+        let args = template::resolve_parts(&s.step.args, &scope)?;
+        if args.is_whole() {
+            tool.input.check_as(Code::InputInvalid, &args.value)?;
+        }
         Ok(args)
     }
 
     /// Identity of the step's effect. A fallback does the same thing by other means, so
     /// it has the identity of the tool that was planned: a replan that names that tool
-    /// again must meet what the fallback has done.
-    fn identity(&self, s: &StepState, tool: &CompiledTool, args: &Value) -> Digest {
+    /// again must meet what the fallback has done. It has to be the same for the same
+    /// values, wherever they come from: a piece of a large output whose digest is not
+    /// known can't be part of it.
+    fn identity(
+        &self,
+        s: &StepState,
+        tool: &CompiledTool,
+        args: &Resolved,
+    ) -> Result<Digest, Fault> {
         let anew = s.step.repeat || self.cx.bug == Some(super::Bug::ReplanNewIdentity);
         let salt = anew.then(|| s.step.id.as_str());
         let (tenant, goal) = (&self.state.tenant, &self.state.goal);
         let planned = self.cx.definition.tool(&s.step.tool).unwrap_or(tool);
         let (name, pointers) = (&planned.def.name, &planned.def.identity);
-        effect::identity(tenant, goal, name, args, pointers, salt)
+        if let Some(at) = args.unknown_in(pointers) {
+            let message = format!(
+                "argument {at:?} makes the identity of the effect and is deep in an output that \
+                 is too large to be looked into here; let a step take it out"
+            );
+            return Err(Fault::new(Code::InputTooLarge, message).at(at));
+        }
+        let identity = effect::identity(tenant, goal, name, args, pointers, salt);
+        Ok(identity)
     }
 
     fn attempt(&mut self, id: &StepId, attempt: Attempt) {
@@ -241,7 +263,8 @@ impl Turn<'_> {
                 epoch: self.cx.epoch,
                 tool: tool.def.name.clone(),
                 tool_digest: tool.digest,
-                args: attempt.args,
+                args: attempt.args.value,
+                claims: attempt.args.claims,
                 identity: key,
                 fencing_token: self.state.n,
                 start_within_ms: START_WITHIN_MS,
@@ -295,12 +318,13 @@ impl Turn<'_> {
         }
     }
 
-    /// Expectations on the output itself: only ever for tools without an effect.
+    /// Expectations on the output itself: only ever for tools without an effect. One that
+    /// is kept as a body is looked at by an observer.
     fn check_output(&self, id: &StepId) -> Result<(), Fault> {
         let Some(s) = self.state.step(id) else {
             return Ok(());
         };
-        let Some(output) = s.output.as_deref() else {
+        let Some(output) = s.output.as_deref().filter(|o| Claim::of(o).is_none()) else {
             return Ok(());
         };
         for e in s.step.expect.iter().filter(|e| e.probe == PROBE_OUTPUT) {
@@ -411,7 +435,7 @@ impl Turn<'_> {
     }
 
     /// An attempt ended badly or was sealed; it does not run any more.
-    fn after_failure(&mut self, id: &StepId, fault: Fault) {
+    pub(super) fn after_failure(&mut self, id: &StepId, fault: Fault) {
         let Some((s, tool)) = self.step_and_tool(id) else {
             return;
         };

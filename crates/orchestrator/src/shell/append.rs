@@ -31,7 +31,10 @@ const PAUSE_MS_MAX: u64 = 5_000;
 fn may_pass(fault: &Fault) -> bool {
     matches!(
         fault.code,
-        Code::JournalStorage | Code::JournalUnknown | Code::NodeUnreachable
+        Code::JournalStorage
+            | Code::JournalUnknown
+            | Code::NodeUnreachable
+            | Code::BrokerUnreachable
     )
 }
 

@@ -6,14 +6,17 @@ use crate::command::Command;
 use crate::decide::CALL_MARGIN_MS;
 use crate::event::Event;
 use detent_bus::{BusError, call};
+use detent_protocol::claim::Claimed;
 use detent_protocol::envelope::{read_reply, seal};
 use detent_protocol::expect::{Observation, Verdict};
+use detent_protocol::json::Digest;
 use detent_protocol::messages::{
     AttemptSealed, GoalSealed, Observe, PlanAnswer, PlanRequest, SealAttempt, SealGoal, ToolCall,
 };
 use detent_protocol::record::{RunFacts, ToolOutcome};
-use detent_protocol::{Code, Fault, StepId, subject};
+use detent_protocol::{Code, Fault, GoalId, StepId, subject, template};
 use ractor::ActorRef;
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -42,6 +45,9 @@ pub(crate) fn carry(
                 attempt,
                 checks,
             } => look(&shared, step, attempt, checks).await,
+            Command::FetchResult { goal, data, claims } => {
+                fetch_result(&shared, &goal, data, &claims).await
+            }
             Command::SealGoal(request) => seal_goal(&shared, &request).await,
         };
         // A goal whose actor is gone is taken up from the journal: the event's effect
@@ -189,6 +195,21 @@ async fn look_once(shared: &Shared, check: &Observe) -> Observation {
         evidence: None,
         output: None,
     })
+}
+
+async fn fetch_result(
+    shared: &Shared,
+    goal: &GoalId,
+    mut data: Value,
+    claims: &[Claimed],
+) -> Event {
+    let of = Digest::of_json(&data);
+    let max = template::RESOLVED_BYTES_MAX;
+    let fetched = shared.claims.fetch(goal, &mut data, claims, max).await;
+    Event::ResultFetched {
+        of,
+        data: fetched.map(|()| data),
+    }
 }
 
 /// Executors that may hold something of a goal: on one node, its own.

@@ -76,6 +76,11 @@ pub(super) fn control(shared: &Shared, control: &mut Control) -> Result<(), Faul
     }
 }
 
+/// Can this be a token of a subject?
+pub(super) fn is_name(text: &str) -> bool {
+    detent_protocol::QuestionId::new(text).is_ok()
+}
+
 fn short(text: &str, at: &str) -> Result<(), Fault> {
     if text.len() <= SAID_BYTES_MAX {
         return Ok(());

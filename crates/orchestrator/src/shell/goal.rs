@@ -11,7 +11,7 @@ use crate::state::GoalState;
 use crate::{TURN_MS_MAX, view};
 use detent_bus::GoalKey;
 use detent_protocol::agent::{Compiled, Definition};
-use detent_protocol::envelope::seal;
+use detent_protocol::envelope::{seal, seal_json};
 use detent_protocol::journal::Entry;
 use detent_protocol::json::Digest;
 use detent_protocol::messages::{Controlled, Verb};
@@ -81,6 +81,7 @@ pub(crate) struct Working {
     timer: Option<(u64, JoinHandle<()>)>,
     out: Vec<JoinHandle<()>>,
     sealing_goal: bool,
+    fetching: bool,
     progress: watch::Sender<u64>,
 }
 
@@ -148,6 +149,7 @@ impl Actor for GoalActor {
             timer: None,
             out: Vec::new(),
             sealing_goal: false,
+            fetching: false,
             progress,
         })
     }
@@ -161,6 +163,7 @@ impl Actor for GoalActor {
         match msg {
             GoalMsg::Event(event, at, out) => {
                 w.sealing_goal &= !matches!(event, Event::GoalSealed { .. });
+                w.fetching &= !matches!(event, Event::ResultFetched { .. });
                 if matches!(event, Event::TimeCame) {
                     // It has rung. Where a clock went back in between, nothing is due
                     // yet and it has to be set again for the same time.
@@ -345,6 +348,7 @@ impl Working {
     fn after_turn(&mut self, me: &ActorRef<GoalMsg>, commands: Vec<Command>) {
         if self.goal.ended.is_some() {
             self.shared.unregister(&self.key, &me.get_cell());
+            self.shared.retire(&self.key, self.goal.at_ms);
             return me.stop(None);
         }
         self.carry_out(me, commands);
@@ -363,6 +367,9 @@ impl Working {
                 // started.
                 Command::Call { .. } if self.shared.is_draining() => continue,
                 Command::SealGoal(_) if std::mem::replace(&mut self.sealing_goal, true) => continue,
+                Command::FetchResult { .. } if std::mem::replace(&mut self.fetching, true) => {
+                    continue;
+                }
                 _ => {}
             }
             self.out.push(carry(&self.shared, me, command, out));
@@ -458,7 +465,11 @@ impl Working {
     }
 
     async fn publish<T: detent_protocol::envelope::Message>(&self, subject: &str, message: &T) {
-        let Ok(payload) = seal(message) else { return };
+        let sealed = match self.goal.json {
+            true => seal_json(message),
+            false => seal(message),
+        };
+        let Ok(payload) = sealed else { return };
         // A view that nobody gets can be read from the journal at any time.
         if let Err(error) = self.shared.bus.messages.publish(subject, payload).await {
             tracing::debug!(%subject, %error, "not published");

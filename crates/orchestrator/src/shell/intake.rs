@@ -2,7 +2,7 @@
 
 use super::append::{Appended, append_once, legible};
 use super::goal::{GoalMsg, Start};
-use super::{Shared, Transition, check, kinds, load, reason};
+use super::{Shared, Transition, check, kinds, load, owner, reason};
 use crate::decide::{Bug, Context, decide};
 use crate::event::{Event, NewGoal};
 use crate::state::GoalState;
@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use detent_bus::{GoalKey, Handler};
 use detent_protocol::agent::Compiled;
-use detent_protocol::envelope::{Message, expect, expect_json, reply};
+use detent_protocol::envelope::{expect_either, is_json, reply_like};
 use detent_protocol::goal::{Accepted, Submit};
 use detent_protocol::journal::{Entry, GENESIS};
 use detent_protocol::messages::{Answer, Control, Controlled, Query};
@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Submit,
     Control,
     Query,
+    /// What another node passes on about a goal that this one owns.
+    Owner,
 }
 
 /// Answers requests from outside.
@@ -40,35 +42,38 @@ impl Handler for Desk {
             Kind::Submit => {
                 let result = submit(&self.shared, subject, &payload).await;
                 self.shared.hooks.intake(result.as_ref().map(|_| ()));
-                reply(result)
+                reply_like(&payload, result)
             }
-            Kind::Control => reply(control(&self.shared, subject, &payload).await),
-            Kind::Query => reply(query(&self.shared, subject, &payload).await),
+            Kind::Control => {
+                let result = steer(&self.shared, subject, &payload).await;
+                reply_like(&payload, result)
+            }
+            Kind::Query => {
+                let result = query(&self.shared, subject, &payload).await;
+                reply_like(&payload, result)
+            }
+            Kind::Owner => owner::answer(&self.shared, &payload).await,
         }
     }
 }
 
-/// Msgpack, or JSON where the first byte is that of a JSON object: no msgpack
-/// envelope begins with `{`, which is the number 123 there.
-fn read<T: Message>(payload: &Bytes) -> Result<T, Fault> {
-    if payload.first() == Some(&b'{') {
-        return expect_json(payload);
-    }
-    expect(payload)
-}
-
 async fn query(shared: &Arc<Shared>, subject: &str, payload: &Bytes) -> Result<Answer, Fault> {
-    let query: Query = read(payload)?;
+    let query: Query = expect_either(payload)?;
     check::addressed(subject, &query.tenant, None)?;
-    super::query::answer(shared, &query).await
+    owner::query(shared, &query).await
 }
 
 /// When to come back if the node is full, milliseconds.
 pub(crate) const RETRY_AFTER_MS: u64 = 1_000;
 /// How far a publisher's clock may be ahead, milliseconds.
-const AHEAD_MS_MAX: u64 = 600_000;
+pub(crate) const AHEAD_MS_MAX: u64 = 600_000;
 
-async fn submit(shared: &Arc<Shared>, subject: &str, payload: &Bytes) -> Result<Accepted, Fault> {
+/// Takes a goal, or says why not.
+pub(super) async fn submit(
+    shared: &Arc<Shared>,
+    subject: &str,
+    payload: &Bytes,
+) -> Result<Accepted, Fault> {
     if payload.len() > GOAL_BYTES_MAX {
         let message = format!(
             "{} bytes; a goal has at most {GOAL_BYTES_MAX}",
@@ -76,7 +81,7 @@ async fn submit(shared: &Arc<Shared>, subject: &str, payload: &Bytes) -> Result<
         );
         return Err(Fault::new(Code::InputTooLarge, message).at("/"));
     }
-    let submit: Submit = read(payload)?;
+    let submit: Submit = expect_either(payload)?;
     let agent = Some((submit.agent.as_str(), "/agent"));
     check::addressed(subject, &submit.tenant, agent)?;
     submit.lint()?;
@@ -109,7 +114,7 @@ async fn submit(shared: &Arc<Shared>, subject: &str, payload: &Bytes) -> Result<
         let fault = Fault::new(Code::Draining, "the node is going down");
         return Err(fault.retry_after_ms(RETRY_AFTER_MS));
     }
-    take(shared, key, submit, definition).await
+    take(shared, key, submit, definition, is_json(payload)).await
 }
 
 fn inside_input(fault: Fault) -> Fault {
@@ -171,6 +176,7 @@ async fn take(
     key: GoalKey,
     submit: Submit,
     definition: Compiled,
+    json: bool,
 ) -> Result<Accepted, Fault> {
     let Ok(permit) = shared.permits.clone().try_acquire_owned() else {
         let max = shared.options.goals_in_flight_max;
@@ -201,6 +207,7 @@ async fn take(
             .budget
             .map_or(agent.budget, |b| agent.budget.lowered_to(b)),
         trace: submit.trace.clone(),
+        json,
         input: submit.input.clone(),
     };
     let accepted = Accepted {
@@ -277,17 +284,23 @@ async fn take(
 }
 
 /// How long a control message may wait for its turn.
-const CONTROL_WAIT: Duration = Duration::from_secs(20);
+pub(super) const CONTROL_WAIT: Duration = Duration::from_secs(20);
 
-async fn control(
+/// Does what a control message says, here or where its goal is owned.
+pub(super) async fn steer(
     shared: &Arc<Shared>,
     subject: &str,
     payload: &Bytes,
 ) -> Result<Controlled, Fault> {
-    let mut control: Control = read(payload)?;
+    let mut control: Control = expect_either(payload)?;
     let goal = control.goal.to_string();
     check::addressed(subject, &control.tenant, Some((&goal, "/goal")))?;
     check::control(shared, &mut control)?;
+    owner::control(shared, control).await
+}
+
+/// Does it here: the goal is this node's or nobody's.
+pub(super) async fn control(shared: &Shared, control: Control) -> Result<Controlled, Fault> {
     let key = GoalKey {
         tenant: control.tenant,
         goal: control.goal,

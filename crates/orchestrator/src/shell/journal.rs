@@ -20,7 +20,8 @@ pub struct Loaded {
     pub hash: Digest,
 }
 
-/// Reads and folds a goal's journal. `None` where there is none.
+/// Reads and folds a goal's journal. `None` where there is none. Of a goal that was
+/// forgotten only what its tombstone says is known.
 ///
 /// Fails with `JOURNAL_CORRUPT` or `JOURNAL_UNREADABLE` on the first entry that does
 /// not hold: nothing may be dispatched from such a journal.
@@ -36,6 +37,11 @@ pub async fn load(journal: &dyn Journal, key: &GoalKey) -> Result<Option<Loaded>
             break;
         }
         for stored in page {
+            if Entry::is_tombstone(&stored.entry) {
+                // It stands for all that was read so far.
+                loaded.state = GoalState::new(key.tenant.clone(), key.goal);
+                loaded.hash = GENESIS;
+            }
             let (entry, hash) = Entry::decode(&stored.entry, &loaded.hash).map_err(|f| Fault {
                 at: Some(format!("goal {}", key.goal)),
                 ..f

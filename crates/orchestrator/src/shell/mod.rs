@@ -7,28 +7,36 @@
 //! the journal, with a new epoch, like after a takeover.
 
 mod append;
+mod archive;
 mod carry;
 mod check;
 mod definitions;
 mod goal;
+mod inbox;
 mod intake;
 mod journal;
+mod owner;
 mod query;
+mod retention;
 #[cfg(test)]
 mod tests;
 
 pub use definitions::Definitions;
 pub use journal::{Loaded, load};
 pub use query::answer_offline;
+pub use retention::Retention;
 
 use crate::decide::Bug;
+use async_trait::async_trait;
+use detent_bus::claim::ClaimCheck;
 use detent_bus::env::SharedEnv;
-use detent_bus::{Bus, GoalKey, Handler, OpenGoal, ServeOptions, Served};
+use detent_bus::{Bus, GoalKey, OpenGoal, ServeOptions, Served};
 use detent_protocol::ids::SHARDS;
 use detent_protocol::messages::Phase;
 use detent_protocol::record::{Body, Record, Said};
 use detent_protocol::redact::Redactor;
 use detent_protocol::result::GoalResult;
+use detent_protocol::tombstone::Archive;
 use detent_protocol::{Fault, GoalId, NodeId, TenantId, subject};
 use goal::{GoalActor, GoalMsg, Start};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
@@ -62,6 +70,11 @@ pub struct Options {
     pub publish_events: bool,
     /// Knows what is a secret: a goal that holds one is refused, for its input is kept.
     pub redactor: Redactor,
+    /// Other nodes append to the same journal: only goals that are this node's own, or
+    /// nobody's, are taken up.
+    pub shared_journal: bool,
+    /// How long what ended is kept; `None`: for ever.
+    pub retention: Option<Retention>,
     /// A deliberate mistake, for the tests that must find it.
     pub bug: Option<Bug>,
 }
@@ -80,6 +93,8 @@ impl Options {
             scan_every_ms: 30_000,
             publish_events: false,
             redactor: Redactor::default(),
+            shared_journal: false,
+            retention: Some(Retention::default()),
             bug: None,
         }
     }
@@ -112,6 +127,7 @@ pub struct Transition {
 
 /// What the embedding node wants to hear. Called on the goal's own task: has to
 /// return at once.
+#[async_trait]
 pub trait Hooks: Send + Sync + 'static {
     /// A transition is in the journal.
     fn transition(&self, _transition: Transition) {}
@@ -119,8 +135,19 @@ pub trait Hooks: Send + Sync + 'static {
     fn intake(&self, _result: Result<(), &Fault>) {}
     /// A goal has its result.
     fn ended(&self, _result: &GoalResult, _since_accepted: Duration) {}
+    /// Open goals that wait for other nodes, which own them.
+    fn owned_elsewhere(&self, _goals: usize) {}
     /// Goals in flight now.
     fn in_flight(&self, _goals: usize) {}
+    /// A goal's journal was archived and replaced by its tombstone.
+    fn goal_forgotten(&self, _archive: &Archive) {}
+    /// A goal was forgotten, now or earlier: whatever the node holds of it can go. It may
+    /// come again for the same goal; on an error it does. May take its time.
+    async fn forgotten(&self, _goal: &GoalKey) -> Result<(), Fault> {
+        Ok(())
+    }
+    /// Something could not be forgotten, and will be tried again.
+    fn retention_failed(&self, _fault: &Fault) {}
     /// The journal takes no more.
     fn storage_failed(&self, _fault: &Fault) {}
     /// An invariant was broken, or a goal's actor failed: an operator has to look.
@@ -144,6 +171,7 @@ pub enum SpawnError {
 pub struct Shared {
     pub(crate) options: Options,
     pub(crate) bus: Bus,
+    pub(crate) claims: ClaimCheck,
     pub(crate) env: SharedEnv,
     pub(crate) definitions: Definitions,
     pub(crate) hooks: Arc<dyn Hooks>,
@@ -151,6 +179,7 @@ pub struct Shared {
     /// Goals that are being journaled for the first time.
     taken: Mutex<BTreeSet<GoalKey>>,
     permits: Arc<Semaphore>,
+    waiting: retention::Waiting,
     draining: AtomicBool,
     calls_out: AtomicUsize,
     me: OnceLock<ActorCell>,
@@ -291,6 +320,7 @@ pub enum Msg {
 pub struct Running {
     shared: Arc<Shared>,
     _served: Vec<Served>,
+    _retention: Option<retention::Working>,
 }
 
 /// A running orchestrator.
@@ -361,12 +391,14 @@ impl Orchestrator {
         let shared = Arc::new(Shared {
             permits: Arc::new(Semaphore::new(options.goals_in_flight_max)),
             options,
+            claims: ClaimCheck::new(bus.blobs.clone()),
             bus,
             env,
             definitions,
             hooks,
             goals: Mutex::default(),
             taken: Mutex::default(),
+            waiting: retention::Waiting::default(),
             draining: AtomicBool::new(false),
             calls_out: AtomicUsize::new(0),
             me: OnceLock::new(),
@@ -398,6 +430,7 @@ impl Actor for Orchestrator {
         let every = Duration::from_millis(shared.options.scan_every_ms);
         me.send_interval(every, || Msg::Scan);
         Ok(Running {
+            _retention: retention::start(&shared),
             shared,
             _served: served,
         })
@@ -456,11 +489,13 @@ impl Actor for Orchestrator {
 /// is never given up: its journal may only be away, and an accepted goal has to end (I1).
 const RESTART_DOUBLINGS_MAX: u32 = 10;
 
-/// Takes up every open goal that nobody works on.
+/// Takes up every open goal that nobody works on. Where other nodes share the journal,
+/// theirs are only counted: they go on when their owner is back.
 async fn scan(shared: &Arc<Shared>) -> Result<(), Fault> {
     if shared.is_draining() {
         return Ok(());
     }
+    let mut elsewhere = 0;
     for shard in 0..SHARDS {
         let mut after = None;
         loop {
@@ -472,7 +507,11 @@ async fn scan(shared: &Arc<Shared>) -> Result<(), Fault> {
             let Some(last) = page.last().map(|open| open.key.clone()) else {
                 break;
             };
-            for OpenGoal { key, .. } in page {
+            for OpenGoal { key, by } in page {
+                if by.is_some_and(|owner| owner != shared.options.node) {
+                    elsewhere += 1;
+                    continue;
+                }
                 // One that is being taken gets its actor from whoever takes it.
                 let taken = shared.with_taken(|t| t.contains(&key));
                 if !taken && shared.with_goals(|g| !g.contains_key(&key)) {
@@ -483,40 +522,41 @@ async fn scan(shared: &Arc<Shared>) -> Result<(), Fault> {
             after = Some(last);
         }
     }
+    shared.hooks.owned_elsewhere(elsewhere);
     Ok(())
 }
 
 async fn serve(shared: &Arc<Shared>) -> Result<Vec<Served>, detent_bus::BusError> {
-    let handler = |kind| -> Arc<dyn Handler> {
-        Arc::new(intake::Desk {
+    let serve = async |pattern: &str, kind, options| {
+        let desk = intake::Desk {
             shared: shared.clone(),
             kind,
-        })
+        };
+        let messages = &shared.bus.messages;
+        messages.serve(pattern, options, Arc::new(desk)).await
     };
     let submits = ServeOptions {
         concurrency_max: 1024,
         ..ServeOptions::default()
     };
-    let messages = &shared.bus.messages;
-    Ok(vec![
-        messages
-            .serve(subject::SUBMIT_ALL, submits, handler(intake::Kind::Submit))
-            .await?,
-        messages
-            .serve(
-                subject::STEER_ALL,
-                ServeOptions::default(),
-                handler(intake::Kind::Control),
-            )
-            .await?,
-        messages
-            .serve(
-                subject::QUERY_ALL,
-                ServeOptions::default(),
-                handler(intake::Kind::Query),
-            )
-            .await?,
-    ])
+    let owned = ServeOptions {
+        group: String::new(),
+        ..ServeOptions::default()
+    };
+    let others = ServeOptions::default;
+    let mut served = vec![
+        serve(
+            &subject::owner(&shared.options.node),
+            intake::Kind::Owner,
+            owned,
+        )
+        .await?,
+        serve(subject::STEER_ALL, intake::Kind::Control, others()).await?,
+        serve(subject::QUERY_ALL, intake::Kind::Query, others()).await?,
+        serve(subject::SUBMIT_ALL, intake::Kind::Submit, submits).await?,
+    ];
+    served.extend(inbox::take(shared).await?);
+    Ok(served)
 }
 
 /// Kinds of the records of a transition.

@@ -1,13 +1,17 @@
-//! Queries: answered from the journal alone.
+//! Queries: answered from the journal, and from the archive of a goal that was forgotten.
 
+use super::archive::{self, read_tombstone};
 use super::{Shared, load};
 use crate::state::GoalState;
 use crate::view::fold_with_events;
-use detent_bus::{GoalKey, Journal};
+use detent_bus::{Blobs, Bus, GoalKey, Journal};
 use detent_protocol::envelope::to_msgpack;
 use detent_protocol::journal::{Entry, GENESIS};
+use detent_protocol::json::Digest;
 use detent_protocol::messages::{Answer, Ask, GoalEvent, Query};
+use detent_protocol::tombstone::Archive;
 use detent_protocol::{Code, Fault};
+use serde_bytes::ByteBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -33,20 +37,21 @@ pub(crate) async fn answer(shared: &Arc<Shared>, query: &Query) -> Result<Answer
         }),
         _ => None,
     };
-    answer_from(&*shared.bus.journal, query, progress).await
+    answer_from(&shared.bus, query, progress).await
 }
 
-/// Answers a query from a journal that no orchestrator works on, as after a node was
+/// Answers a query from a bus on which no orchestrator works, as after a node was
 /// stopped. `Events` does not wait.
-pub async fn answer_offline(journal: &dyn Journal, query: &Query) -> Result<Answer, Fault> {
-    answer_from(journal, query, None).await
+pub async fn answer_offline(bus: &Bus, query: &Query) -> Result<Answer, Fault> {
+    answer_from(bus, query, None).await
 }
 
 async fn answer_from(
-    journal: &dyn Journal,
+    bus: &Bus,
     query: &Query,
     progress: Option<watch::Receiver<u64>>,
 ) -> Result<Answer, Fault> {
+    let journal = &*bus.journal;
     let key = |goal| GoalKey {
         tenant: query.tenant.clone(),
         goal,
@@ -68,7 +73,7 @@ async fn answer_from(
         }
         Ask::Export { goal, from } => {
             let key = key(*goal);
-            export(journal, &key, *from).await
+            export(bus, &key, *from).await
         }
         Ask::Events {
             goal,
@@ -76,7 +81,7 @@ async fn answer_from(
             wait_ms,
         } => {
             events(
-                journal,
+                bus,
                 &key(*goal),
                 *from,
                 (*wait_ms).min(WAIT_MS_MAX),
@@ -119,38 +124,91 @@ async fn list(
     Ok(Answer::Goals { goals })
 }
 
-async fn export(journal: &dyn Journal, key: &GoalKey, from: u64) -> Result<Answer, Fault> {
+/// Entries of one answer: those from number `from` on that fit.
+struct Page {
+    from: u64,
+    number: u64,
+    bytes: usize,
+    entries: Vec<ByteBuf>,
+}
+
+impl Page {
+    fn new(from: u64) -> Self {
+        Self {
+            from: from.max(1),
+            number: 0,
+            bytes: 0,
+            entries: Vec::new(),
+        }
+    }
+
+    /// Takes the next entry if it is wanted; whether there is room for more.
+    fn take(&mut self, entry: &[u8]) -> bool {
+        self.number += 1;
+        if self.number < self.from {
+            return true;
+        }
+        if !self.entries.is_empty() && self.bytes + entry.len() > PAGE_BYTES {
+            return false;
+        }
+        self.bytes += entry.len();
+        self.entries.push(ByteBuf::from(entry.to_vec()));
+        self.bytes < PAGE_BYTES
+    }
+
+    fn answer(self) -> Answer {
+        Answer::Entries {
+            entries: self.entries,
+        }
+    }
+}
+
+async fn export(bus: &Bus, key: &GoalKey, from: u64) -> Result<Answer, Fault> {
     // Entries are counted from 1 here; sequences may have gaps.
-    let mut entries = Vec::new();
-    let (mut seq, mut number, mut bytes) = (0, 0, 0);
-    while bytes < PAGE_BYTES {
-        let page = journal.read(key, seq, PAGE_BYTES).await?;
+    let (mut answer, mut seq) = (Page::new(from), 0);
+    loop {
+        let page = bus.journal.read(key, seq, PAGE_BYTES).await?;
         let Some(last) = page.last() else { break };
         seq = last.seq;
         for stored in page {
-            number += 1;
-            if number >= from.max(1) && (bytes == 0 || bytes + stored.entry.len() <= PAGE_BYTES) {
-                bytes += stored.entry.len();
-                entries.push(serde_bytes::ByteBuf::from(stored.entry.to_vec()));
-            } else if number >= from.max(1) {
-                return Ok(Answer::Entries { entries });
+            if let Some((_, goal)) = read_tombstone(&stored.entry)? {
+                return export_archive(&*bus.blobs, key, &goal.archive, from).await;
+            }
+            if !answer.take(&stored.entry) {
+                return Ok(answer.answer());
             }
         }
     }
-    if number == 0 {
+    if answer.number == 0 {
         return Err(unknown(key));
     }
-    Ok(Answer::Entries { entries })
+    Ok(answer.answer())
+}
+
+async fn export_archive(
+    blobs: &dyn Blobs,
+    key: &GoalKey,
+    archive: &Archive,
+    from: u64,
+) -> Result<Answer, Fault> {
+    let mut answer = Page::new(from);
+    for digest in &archive.parts {
+        let part = archive::part(blobs, key, digest).await?;
+        if !part.entries.iter().all(|entry| answer.take(entry)) {
+            break;
+        }
+    }
+    Ok(answer.answer())
 }
 
 async fn events(
-    journal: &dyn Journal,
+    bus: &Bus,
     key: &GoalKey,
     from: u64,
     wait_ms: u64,
     progress: Option<watch::Receiver<u64>>,
 ) -> Result<Answer, Fault> {
-    let (found, ended) = read_events(journal, key, from).await?;
+    let (found, ended) = read_events(bus, key, from).await?;
     let Some(mut progress) = progress else {
         return Ok(Answer::Events {
             events: found,
@@ -166,38 +224,94 @@ async fn events(
     let news = progress.wait_for(|n| *n >= from);
     // Whether it came in time, the goal went, or nothing happened: the journal says.
     let _ = tokio::time::timeout(Duration::from_millis(wait_ms), news).await;
-    let (events, ended) = read_events(journal, key, from).await?;
+    let (events, ended) = read_events(bus, key, from).await?;
     Ok(Answer::Events { events, ended })
 }
 
-async fn read_events(
-    journal: &dyn Journal,
-    key: &GoalKey,
+/// Events of one answer: those from number `from` on that fit.
+struct Events {
     from: u64,
-) -> Result<(Vec<GoalEvent>, bool), Fault> {
-    let mut state = GoalState::new(key.tenant.clone(), key.goal);
-    let (mut seq, mut hash) = (0, GENESIS);
-    let (mut events, mut bytes) = (Vec::new(), 0);
+    state: GoalState,
+    hash: Digest,
+    bytes: usize,
+    found: Vec<GoalEvent>,
+}
+
+impl Events {
+    fn new(key: &GoalKey, from: u64) -> Self {
+        Self {
+            from,
+            state: GoalState::new(key.tenant.clone(), key.goal),
+            hash: GENESIS,
+            bytes: 0,
+            found: Vec::new(),
+        }
+    }
+
+    /// Takes the next entry; whether there is room for more.
+    fn take(&mut self, entry: &[u8]) -> Result<bool, Fault> {
+        let (entry, hash) = Entry::decode(entry, &self.hash)?;
+        self.hash = hash;
+        for event in fold_with_events(&mut self.state, &entry) {
+            if event.n < self.from {
+                continue;
+            }
+            self.bytes += to_msgpack(&event)?.len();
+            let full = self.bytes > PAGE_BYTES || self.found.len() >= EVENTS_MAX;
+            if full && !self.found.is_empty() {
+                return Ok(false);
+            }
+            self.found.push(event);
+        }
+        Ok(true)
+    }
+
+    /// All entries were taken.
+    fn all(self) -> (Vec<GoalEvent>, bool) {
+        (self.found, self.state.ended.is_some())
+    }
+}
+
+async fn read_events(bus: &Bus, key: &GoalKey, from: u64) -> Result<(Vec<GoalEvent>, bool), Fault> {
+    let (mut events, mut seq) = (Events::new(key, from), 0);
     loop {
-        let page = journal.read(key, seq, PAGE_BYTES).await?;
+        let page = bus.journal.read(key, seq, PAGE_BYTES).await?;
         if page.is_empty() {
             break;
         }
         for stored in page {
-            let (entry, next) = Entry::decode(&stored.entry, &hash)?;
-            (seq, hash) = (stored.seq, next);
-            let new = fold_with_events(&mut state, &entry);
-            for event in new.into_iter().filter(|e| e.n >= from) {
-                bytes += to_msgpack(&event)?.len();
-                if !events.is_empty() && (bytes > PAGE_BYTES || events.len() >= EVENTS_MAX) {
-                    return Ok((events, false));
+            if let Some((n, goal)) = read_tombstone(&stored.entry)? {
+                // Its own record is no event: it is told by `show`, and nobody waits.
+                if from >= n {
+                    return Ok((Vec::new(), true));
                 }
-                events.push(event);
+                return archived_events(&*bus.blobs, key, &goal.archive, from).await;
+            }
+            seq = stored.seq;
+            if !events.take(&stored.entry)? {
+                return Ok((events.found, false));
             }
         }
     }
-    if state.n == 0 {
+    if events.state.n == 0 {
         return Err(unknown(key));
     }
-    Ok((events, state.ended.is_some()))
+    Ok(events.all())
+}
+
+async fn archived_events(
+    blobs: &dyn Blobs,
+    key: &GoalKey,
+    archive: &Archive,
+    from: u64,
+) -> Result<(Vec<GoalEvent>, bool), Fault> {
+    let mut events = Events::new(key, from);
+    for digest in &archive.parts {
+        for entry in archive::part(blobs, key, digest).await?.entries {
+            if !events.take(&entry)? {
+                return Ok((events.found, false));
+            }
+        }
+    }
+    Ok(events.all())
 }

@@ -181,12 +181,14 @@ async fn a_goal_whose_actor_can_not_be_started_is_left_to_the_scan() {
     let shared = Arc::new(Shared {
         permits: Arc::new(Semaphore::new(options.goals_in_flight_max)),
         options,
+        claims: ClaimCheck::new(world.bus.blobs.clone()),
         bus: world.bus.clone(),
         env: Arc::new(SystemEnv),
         definitions: Definitions::default(),
         hooks: world.heard.clone(),
         goals: Mutex::default(),
         taken: Mutex::default(),
+        waiting: retention::Waiting::default(),
         draining: AtomicBool::new(false),
         calls_out: AtomicUsize::new(0),
         // Nobody to start an actor under.

@@ -22,6 +22,9 @@ impl GoalState {
         if self.parked.is_some() {
             return;
         }
+        if let Said::Known(Body::Forgotten { goal }) = &record.said {
+            return self.fold_tombstone(epoch, record.n, goal);
+        }
         if record.n != self.n + 1 || epoch < self.epoch || self.ended.is_some() {
             self.park(format!(
                 "record {} of epoch {epoch} does not follow record {} of epoch {}",
@@ -183,6 +186,8 @@ impl GoalState {
                 self.ended = Some(Arc::new(result.clone()));
                 Some(())
             }
+            // Folded as a whole, never applied to what is there.
+            Body::Forgotten { .. } => None,
         }
     }
 
@@ -192,9 +197,11 @@ impl GoalState {
             definition,
             input,
             submission,
+            key,
             deadline_ms,
             limits,
             trace,
+            json,
             ..
         } = body
         else {
@@ -205,10 +212,12 @@ impl GoalState {
         self.input = Arc::new(input.clone());
         self.effective = self.input.clone();
         self.submission = Some(*submission);
+        self.key = key.clone();
         self.accepted_at_ms = at_ms;
         self.deadline_ms = *deadline_ms;
         self.budget.limits = *limits;
         self.trace = trace.clone();
+        self.json = *json;
         Some(())
     }
 

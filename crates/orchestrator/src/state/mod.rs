@@ -4,6 +4,7 @@
 //! that does not fit, parks the goal ([`GoalState::parked`]) instead of guessing.
 
 mod fold;
+mod forgotten;
 mod steps;
 
 use detent_protocol::budget::{Amount, Budget};
@@ -14,6 +15,7 @@ use detent_protocol::messages::Phase;
 use detent_protocol::plan::Step;
 use detent_protocol::record::{CloseWhy, PlanWhy, Question, SealWhy, WaitWhy};
 use detent_protocol::result::GoalResult;
+use detent_protocol::tombstone::Tombstone;
 use detent_protocol::{AgentName, Fault, GoalId, NodeId, QuestionId, StepId, TenantId, ToolName};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -242,12 +244,16 @@ pub struct GoalState {
     pub effective: Arc<Value>,
     /// Digest of the submission.
     pub submission: Option<Digest>,
+    /// Idempotency key, if one was given.
+    pub key: Option<String>,
     /// When it was accepted, Unix milliseconds.
     pub accepted_at_ms: u64,
     /// Its deadline, Unix milliseconds.
     pub deadline_ms: u64,
     /// Trace id.
     pub trace: Option<String>,
+    /// What is told about it is JSON, for it was handed in so.
+    pub json: bool,
     /// Its budget.
     pub budget: Budget,
     /// Last revision that was asked for.
@@ -286,6 +292,9 @@ pub struct GoalState {
     pub sealed: Option<(Vec<NodeId>, Vec<NodeId>)>,
     /// Its result.
     pub ended: Option<Arc<GoalResult>>,
+    /// What stays of it, once it was forgotten. Of a journal that begins with a tombstone
+    /// nothing else is known: no input, no steps, no effects.
+    pub forgotten: Option<Arc<Tombstone>>,
     /// Time of the last entry.
     pub at_ms: u64,
     /// Nothing is dispatched any more, because the journal can't be understood.
@@ -307,9 +316,11 @@ impl GoalState {
             amendments: Vec::new(),
             effective: Arc::new(Value::Null),
             submission: None,
+            key: None,
             accepted_at_ms: 0,
             deadline_ms: 0,
             trace: None,
+            json: false,
             budget: Budget::default(),
             revision: 0,
             planning: None,
@@ -329,6 +340,7 @@ impl GoalState {
             closing: None,
             sealed: None,
             ended: None,
+            forgotten: None,
             at_ms: 0,
             parked: None,
         }
@@ -369,6 +381,14 @@ impl GoalState {
     /// A step.
     pub fn step(&self, id: &StepId) -> Option<&StepState> {
         self.steps.get(id).map(Arc::as_ref)
+    }
+
+    /// Is its result all that is left to be made?
+    pub fn awaits_result(&self) -> bool {
+        let busy = self.planning.is_some() || self.halt.is_some() || self.paused.is_some();
+        let over = self.closing.is_some() || self.ended.is_some() || self.parked.is_some();
+        let mut steps = self.steps.values();
+        self.result.is_some() && !busy && !over && steps.all(|s| s.status.is_end())
     }
 
     /// Is anything outside on its way for any step?

@@ -3,20 +3,25 @@
 //! A file is the entries of one goal, each behind its length (32 bits, little endian).
 //! Beside it stands what a person would be shown after each entry and at the end. Both
 //! were written once, with `DETENT_UPDATE_GOLDEN=1`; that never touches a file that is
-//! there.
+//! there. The last two are a goal that was forgotten: with its archived entries, and alone.
 
 use super::walk::{bodies, numbers, walk};
 use crate::support::*;
+use bytes::Bytes;
 use detent_orchestrator::GoalState;
 use detent_orchestrator::view::fold_with_events;
 use detent_protocol::journal::{Entry, GENESIS};
-use detent_protocol::record::Body;
+use detent_protocol::json::Digest;
+use detent_protocol::record::{Body, Record, Said};
+use detent_protocol::tombstone::Archive;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Walks whose journals together hold every kind of record.
 const SEEDS: [u64; 4] = [171, 5, 349, 391];
+/// All files.
+const FILES: usize = SEEDS.len() + 2;
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../protocol/tests/journals")
@@ -38,11 +43,11 @@ fn replay(bytes: &[u8]) -> (GoalState, Value) {
     let (mut state, mut hash, mut history) = (empty_state(), GENESIS, Vec::new());
     for raw in entries(bytes) {
         let (entry, next) = Entry::decode(raw, &hash).unwrap();
-        assert_eq!(
-            entry.encode(&hash).unwrap().0,
-            raw,
-            "written as it was read"
-        );
+        let (written, _) = match Entry::is_tombstone(raw) {
+            true => entry.encode_tombstone(&replaced(raw)).unwrap(),
+            false => entry.encode(&hash).unwrap(),
+        };
+        assert_eq!(written, raw, "written as it was read");
         hash = next;
         let events = fold_with_events(&mut state, &entry);
         let said: Vec<_> = events
@@ -69,6 +74,36 @@ fn replay(bytes: &[u8]) -> (GoalState, Value) {
     (state, says)
 }
 
+/// The hash that a tombstone names.
+fn replaced(raw: &[u8]) -> Digest {
+    Digest(raw[39..71].try_into().unwrap())
+}
+
+/// The tombstone of a goal that has ended, and its entry after the one with this hash.
+fn tombstone(state: &GoalState, hash: &Digest) -> (Entry, Bytes) {
+    let archive = Archive {
+        parts: vec![*hash],
+        entries: 1,
+        bytes: 1,
+    };
+    let goal = Box::new(state.tombstone(archive).unwrap());
+    let record = Record {
+        n: state.n + 1,
+        cause: "retention".into(),
+        said: Said::Known(Body::Forgotten { goal }),
+    };
+    let entry = Entry {
+        tenant: state.tenant.clone(),
+        goal: state.goal,
+        epoch: state.epoch,
+        at_ms: state.at_ms + 1_000,
+        at_error_ms: 0,
+        records: vec![record],
+    };
+    let (bytes, _) = entry.encode_tombstone(hash).unwrap();
+    (entry, bytes)
+}
+
 /// Is all of `expected` in `says`? A later version may say more, never less.
 fn says_at_least(says: &Value, expected: &Value) -> bool {
     match (says, expected) {
@@ -84,23 +119,44 @@ fn says_at_least(says: &Value, expected: &Value) -> bool {
 }
 
 fn write_once() {
-    std::fs::create_dir_all(folder()).unwrap();
     for (i, seed) in SEEDS.iter().enumerate() {
-        let path = folder().join(format!("v1-{i}.bin"));
-        if path.exists() {
-            continue;
-        }
-        let (mut file, mut hash) = (Vec::new(), GENESIS);
-        for entry in &walk(numbers(*seed, 200)).d.journal {
-            let (bytes, next) = entry.encode(&hash).unwrap();
-            hash = next;
-            file.extend(u32::try_from(bytes.len()).unwrap().to_le_bytes());
-            file.extend_from_slice(&bytes);
-        }
-        let says = serde_json::to_string_pretty(&replay(&file).1).unwrap() + "\n";
-        std::fs::write(path.with_extension("json"), says).unwrap();
-        std::fs::write(path, file).unwrap();
+        let (file, _) = journal(*seed);
+        write_file(i, &file);
     }
+    let (mut file, hash) = journal(SEEDS[0]);
+    let (_, tombstone) = tombstone(&replay(&file).0, &hash);
+    put(&mut file, &tombstone);
+    write_file(SEEDS.len(), &file);
+    let mut alone = Vec::new();
+    put(&mut alone, &tombstone);
+    write_file(SEEDS.len() + 1, &alone);
+}
+
+/// The journal of a walk, and the hash of its last entry.
+fn journal(seed: u64) -> (Vec<u8>, Digest) {
+    let (mut file, mut hash) = (Vec::new(), GENESIS);
+    for entry in &walk(numbers(seed, 200)).d.journal {
+        let (bytes, next) = entry.encode(&hash).unwrap();
+        hash = next;
+        put(&mut file, &bytes);
+    }
+    (file, hash)
+}
+
+fn put(file: &mut Vec<u8>, entry: &[u8]) {
+    file.extend(u32::try_from(entry.len()).unwrap().to_le_bytes());
+    file.extend_from_slice(entry);
+}
+
+fn write_file(number: usize, file: &[u8]) {
+    std::fs::create_dir_all(folder()).unwrap();
+    let path = folder().join(format!("v1-{number}.bin"));
+    if path.exists() {
+        return;
+    }
+    let says = serde_json::to_string_pretty(&replay(file).1).unwrap() + "\n";
+    std::fs::write(path.with_extension("json"), says).unwrap();
+    std::fs::write(path, file).unwrap();
 }
 
 #[test]
@@ -109,7 +165,7 @@ fn journals_of_version_1_replay_to_the_same_state() {
         write_once();
     }
     let mut kinds = BTreeSet::new();
-    for i in 0..SEEDS.len() {
+    for i in 0..FILES {
         let path = folder().join(format!("v1-{i}.bin"));
         let bytes = std::fs::read(&path).unwrap();
         let (state, says) = replay(&bytes);
@@ -174,4 +230,70 @@ fn a_record_of_a_newer_version_parks_the_goal_and_nothing_more_is_folded() {
     assert_eq!(state, before);
     assert_eq!(state.next_wake_ms(), None);
     assert_eq!(state.waiting()[0].what, "repair");
+}
+
+#[test]
+fn a_tombstone_says_of_a_goal_what_was_known_of_it() {
+    for seed in SEEDS {
+        let (mut file, hash) = journal(seed);
+        let ended = replay(&file).0;
+        let (entry, bytes) = tombstone(&ended, &hash);
+        let mut alone = empty_state();
+        alone.fold_entry(&entry);
+        put(&mut file, &bytes);
+        let whole = replay(&file).0;
+        for forgotten in [&alone, &whole] {
+            assert_eq!(forgotten.parked, None);
+            assert_eq!(forgotten.n, ended.n + 1);
+            assert_eq!(forgotten.epoch, ended.epoch);
+            assert_eq!(forgotten.ended, ended.ended);
+            assert_eq!(forgotten.submission, ended.submission);
+            assert_eq!(forgotten.key, ended.key);
+            assert_eq!(forgotten.at_ms, ended.at_ms);
+            let mut line = ended.line().unwrap();
+            line.archived = true;
+            assert_eq!(forgotten.line(), Some(line));
+            assert_eq!(
+                (forgotten.next_wake_ms(), forgotten.waiting()),
+                (None, vec![])
+            );
+            assert_eq!(forgotten.tombstone(Archive::default()), None);
+        }
+    }
+}
+
+#[test]
+fn a_tombstone_of_something_else_parks_the_goal() {
+    let (file, hash) = journal(SEEDS[0]);
+    let ended = replay(&file).0;
+    let (entry, _) = tombstone(&ended, &hash);
+    let parks = |state: &GoalState, entry: &Entry| {
+        let mut state = state.clone();
+        state.fold_entry(entry);
+        state.parked.is_some()
+    };
+    assert!(!parks(&ended, &entry));
+    let change = |f: &dyn Fn(&mut Entry)| {
+        let mut entry = entry.clone();
+        f(&mut entry);
+        entry
+    };
+    let another = change(&|entry| {
+        if let Said::Known(Body::Forgotten { goal }) = &mut entry.records[0].said {
+            goal.steps += 1;
+        }
+    });
+    assert!(parks(&ended, &another));
+    assert!(parks(&ended, &change(&|entry| entry.records[0].n += 1)));
+    assert!(parks(&ended, &change(&|entry| entry.epoch += 1)));
+    // Of a goal that has not ended, and twice.
+    let mut open = empty_state();
+    open.fold_entry(&Entry::decode_alone(entries(&file)[0]).unwrap().0);
+    assert!(parks(
+        &open,
+        &change(&|entry| entry.records[0].n = open.n + 1)
+    ));
+    let mut twice = ended.clone();
+    twice.fold_entry(&entry);
+    assert!(parks(&twice, &change(&|entry| entry.records[0].n += 1)));
 }

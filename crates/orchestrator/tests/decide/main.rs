@@ -5,6 +5,7 @@
 mod support;
 
 mod bounds;
+mod claims;
 mod control;
 mod effects;
 mod identity;

@@ -86,6 +86,7 @@ fn every_phase_and_every_event() {
         pause                 refused    yes        yes        yes        yes        refused    refused
         resume                refused    yes        yes        yes        yes        refused    refused
         owner_changed         -          yes        yes        yes        yes        -          -
+        result_fetched        -          yes        -          -          -          -          -
         goal_sealed           -          yes        -          yes        yes        -          -
     "#]].assert_eq(&(table.join("\n") + "\n"));
 }

@@ -14,6 +14,7 @@ fn new_goal(definition: &Compiled) -> Event {
         deadline_ms: agent.deadline_ms,
         limits: agent.budget,
         trace: None,
+        json: false,
     }))
 }
 
@@ -88,6 +89,10 @@ pub fn one_of_each(definition: &Compiled, state: &GoalState, pick: usize) -> Vec
         Event::Pause { by: by.clone() },
         Event::Resume { by },
         Event::OwnerChanged { node: node("n9") },
+        Event::ResultFetched {
+            of: Digest([9; 32]),
+            data: Ok(json!({})),
+        },
         Event::GoalSealed {
             confirmed: vec![node("n1")],
             unconfirmed: vec![],

@@ -11,6 +11,7 @@ use detent_orchestrator::state::Status;
 use detent_orchestrator::{Bug, Command, Context, Decision, Event, GoalState, decide};
 use detent_protocol::agent::{AgentDef, Compiled, Definition, ToolDef};
 use detent_protocol::budget::Limits;
+use detent_protocol::claim::{Claim, Claimed};
 use detent_protocol::expect::{Evidence, Observation, Verdict};
 use detent_protocol::journal::Entry;
 use detent_protocol::json::Digest;
@@ -143,6 +144,22 @@ pub fn ended_done(output: Value) -> Seal {
     Seal::Ended { outcome }
 }
 
+/// On an output that is kept as a body: a small `count`, and `rows`.
+pub fn claim(goal: &GoalId) -> Claim {
+    Claim::keep(goal, &large()).0
+}
+pub fn large() -> Value {
+    json!({"count": 400, "rows": vec![json!({"product": "tea"}); 400]})
+}
+/// The data of a result with what it lacks, from the body of [`claim`].
+pub fn fetched(mut data: Value, claims: &[Claimed]) -> Value {
+    for c in claims {
+        let part = large().pointer(&c.part.pointer).cloned();
+        *data.pointer_mut(&c.at).unwrap() = part.unwrap();
+    }
+    data
+}
+
 // ---- the driver ------------------------------------------------------------
 
 /// A goal's owner without a shell: decides, appends, keeps what is out.
@@ -202,6 +219,7 @@ impl Driver {
             deadline_ms: agent.deadline_ms,
             limits: agent.budget,
             trace: None,
+            json: false,
         };
         self.on(Event::NewGoal(Box::new(new)));
     }
@@ -235,7 +253,8 @@ impl Driver {
         }
         self.state = decision.next.clone();
         for command in &decision.commands {
-            let again = matches!(command, Command::SealGoal(_)) && self.out.contains(command);
+            let asked_again = matches!(command, Command::SealGoal(_) | Command::FetchResult { .. });
+            let again = asked_again && self.out.contains(command);
             if !again {
                 self.out.push(command.clone());
             }

@@ -229,6 +229,7 @@ pub fn body(body: &Body, now_ms: u64) -> String {
                 unconfirmed.len()
             )
         }
+        Body::Forgotten { goal } => format!("{} entries archived", goal.archive.entries),
         Body::Ended { result: r } => result(r),
     };
     format!("{kind} {rest}")
@@ -255,6 +256,7 @@ pub fn command(c: &Command) -> String {
                 .collect();
             format!("look {step}#{attempt} {}", checks.join(" "))
         }
+        Command::FetchResult { data, .. } => format!("fetch {data}"),
         Command::SealGoal(_) => "seal goal".into(),
     }
 }

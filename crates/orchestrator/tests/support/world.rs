@@ -184,7 +184,8 @@ impl Walk {
                 Event::AttemptSealed { step, attempt, .. }
                 | Event::SealFailed { step, attempt, .. },
             ) => (&c.step, c.attempt) == (step, *attempt),
-            (Command::SealGoal(_), Event::GoalSealed { .. }) => true,
+            (Command::FetchResult { .. }, Event::ResultFetched { .. })
+            | (Command::SealGoal(_), Event::GoalSealed { .. }) => true,
             _ => false,
         })
     }
@@ -289,6 +290,15 @@ impl Walk {
                     observations: seen.collect(),
                 }
             }
+            Command::FetchResult { data, claims, .. } => {
+                let of = Digest::of_json(&data);
+                let data = match self.choices.pick(8) {
+                    7 => Err(fault(Code::ToolUnavailable)),
+                    6 => Ok(json!("no object")),
+                    _ => Ok(fetched(data, &claims)),
+                };
+                Event::ResultFetched { of, data }
+            }
             Command::SealGoal(_) => Event::GoalSealed {
                 confirmed: vec![self.d.node.clone()],
                 unconfirmed: vec![],
@@ -331,10 +341,14 @@ impl Walk {
             _ => {
                 // A tool may also lie.
                 self.arrives(call, false);
+                let output = match self.choices.pick(3) {
+                    2 => claim(&call.goal).to_output(),
+                    _ => json!({"ok": true}),
+                };
                 Event::ToolCompleted {
                     step,
                     attempt,
-                    output: json!({"ok": true}),
+                    output,
                     run,
                 }
             }

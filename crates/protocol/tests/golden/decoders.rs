@@ -8,6 +8,7 @@ use detent_protocol::journal::{Entry, GENESIS};
 use detent_protocol::messages::{PlanAnswer, ToolCall};
 use detent_protocol::plan;
 use detent_protocol::record::{Body, Record, Said};
+use detent_protocol::tombstone::ArchivePart;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use serde_json::Value;
@@ -29,6 +30,18 @@ pub(crate) fn entry() -> Entry {
     }
 }
 
+/// What a goal's journal becomes.
+pub(crate) fn tombstone() -> Entry {
+    let goal = Box::new(super::samples::tombstone());
+    let record = Record {
+        n: 17,
+        cause: "forget".into(),
+        said: Said::Known(Body::Forgotten { goal }),
+    };
+    let records = vec![record];
+    Entry { records, ..entry() }
+}
+
 /// Everything that reads bytes from outside.
 fn decode_all(bytes: &[u8]) {
     let shared = Bytes::copy_from_slice(bytes);
@@ -42,13 +55,17 @@ fn decode_all(bytes: &[u8]) {
         let _ = plan::parse(&value);
     }
     if let Ok((entry, _)) = Entry::decode(bytes, &GENESIS) {
-        let (again, _) = entry.encode(&GENESIS).unwrap();
+        let (again, _) = match Entry::is_tombstone(bytes) {
+            true => entry.encode_tombstone(&digest()).unwrap(),
+            false => entry.encode(&GENESIS).unwrap(),
+        };
         assert_eq!(
             again, shared,
             "an entry that was taken is written as it was"
         );
     }
     let _ = Entry::decode_alone(bytes);
+    let _ = ArchivePart::decode(bytes, &tenant(), &goal());
 }
 
 /// JSON of any shape, with the words that plans are made of.
@@ -115,7 +132,7 @@ proptest! {
 
     #[test]
     fn damaged_messages_are_no_trouble(
-        which in 0usize..4,
+        which in 0usize..5,
         changes in prop::collection::vec((any::<usize>(), any::<u8>()), 0..4),
         cut in prop_oneof![Just(0usize), any::<usize>()],
     ) {
@@ -123,6 +140,7 @@ proptest! {
             0 => seal(&submit()).unwrap(),
             1 => entry().encode(&GENESIS).unwrap().0,
             2 => to_msgpack(&plan()).unwrap(),
+            3 => tombstone().encode_tombstone(&digest()).unwrap().0,
             _ => envelope::reply(Err::<u32, _>(fault())),
         };
         decode_all(&mutated(bytes.to_vec(), &changes, cut));

@@ -19,6 +19,7 @@ use detent_protocol::goal::Submit;
 use detent_protocol::messages::*;
 use detent_protocol::record::*;
 use detent_protocol::result::*;
+use detent_protocol::tombstone::ArchivePart;
 use detent_protocol::*;
 use samples::*;
 use serde::Serialize;
@@ -115,6 +116,18 @@ fn an_entry_of_the_journal_is_written_as_ever() {
     golden("entry", "all-records", &bytes, &text);
 }
 
+#[test]
+fn a_tombstone_and_an_archive_are_written_as_ever() {
+    let entry = decoders::tombstone();
+    let (bytes, _) = entry.encode_tombstone(&samples::digest()).unwrap();
+    let text = json!({"epoch": 3, "n": 17, "replaces": samples::digest()});
+    golden("entry", "tombstone", &bytes, &text);
+    let mut part = ArchivePart::new(entry.tenant, entry.goal, 1);
+    part.entries.push(serde_bytes::ByteBuf::from(vec![1, 2, 3]));
+    let kept = part.encode().unwrap();
+    golden("entry", "archive", &kept, &json!(part));
+}
+
 /// What a file of `v1` holds now, read by this version, as JSON.
 fn read(group: &str, name: &str, bytes: &Bytes) -> Result<Value, Fault> {
     let kind = name.split('-').next().unwrap_or_default();
@@ -136,6 +149,8 @@ fn read(group: &str, name: &str, bytes: &Bytes) -> Result<Value, Fault> {
         ("message", "seal_goal") => enveloped::<SealGoal>(bytes),
         ("message", "observe") => enveloped::<Observe>(bytes),
         ("message", "control") => enveloped::<Control>(bytes),
+        ("message", "refused") => enveloped::<Refused>(bytes),
+        ("message", "alert") => enveloped::<Alert>(bytes),
         ("message", "query") => enveloped::<Query>(bytes),
         ("message", "event") => enveloped::<GoalEvent>(bytes),
         ("message", "result") => enveloped::<ResultMessage>(bytes),

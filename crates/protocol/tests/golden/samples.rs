@@ -1,6 +1,7 @@
 //! One sample of every message, reply and record, and of each of their variants.
 
 use detent_protocol::budget::{Amount, Limits};
+use detent_protocol::claim::{Claim, Claimed};
 use detent_protocol::effect::Effect;
 use detent_protocol::expect::{Evidence, Observation, Verdict};
 use detent_protocol::goal::{Amendment, IdempotencyKey, Submit};
@@ -9,6 +10,7 @@ use detent_protocol::messages::*;
 use detent_protocol::plan::Plan;
 use detent_protocol::record::*;
 use detent_protocol::result::*;
+use detent_protocol::tombstone::{Archive, Tombstone};
 use detent_protocol::*;
 use serde_json::{Value, json};
 
@@ -190,6 +192,48 @@ pub(crate) fn line() -> GoalLine {
         accepted_at_ms: 1_760_000_000_000,
         steps_done: 1,
         steps: 2,
+        archived: false,
+    }
+}
+/// What stays of that goal.
+pub(crate) fn tombstone() -> Tombstone {
+    Tombstone {
+        agent: agent(),
+        definition: digest(),
+        submission: digest(),
+        key: Some("order-17".into()),
+        trace: None,
+        json: false,
+        owner: Some(node()),
+        accepted_at_ms: 1_760_000_000_000,
+        deadline_ms: 1_760_003_600_000,
+        ended_at_ms: 1_760_000_060_000,
+        result: succeeded(),
+        steps_done: 1,
+        steps: 2,
+        archive: archive(),
+    }
+}
+fn archive() -> Archive {
+    Archive {
+        parts: vec![digest()],
+        entries: 9,
+        bytes: 4096,
+    }
+}
+pub(crate) fn forgotten_view() -> GoalView {
+    GoalView {
+        line: GoalLine {
+            archived: true,
+            ..line()
+        },
+        input: Value::Null,
+        waiting: vec![],
+        questions: vec![],
+        steps: vec![],
+        parked: None,
+        archive: Some(archive()),
+        ..view()
     }
 }
 pub(crate) fn view() -> GoalView {
@@ -209,6 +253,21 @@ pub(crate) fn view() -> GoalView {
         steps: vec![step_view()],
         result: Some(succeeded()),
         parked: Some(Fault::new(Code::JournalUnreadable, "of a newer version")),
+        archive: None,
+    }
+}
+
+/// On an output that is kept as a body.
+pub(crate) fn claim() -> Claim {
+    let rows = vec![json!({"product": "tea"}); 100];
+    Claim::keep(&goal(), &json!({"count": 100, "rows": rows})).0
+}
+
+pub(crate) fn claimed() -> Claimed {
+    let part = claim().find("/rows").unwrap().claims.remove(0).part;
+    Claimed {
+        at: "/rows".into(),
+        part,
     }
 }
 
@@ -243,19 +302,31 @@ macro_rules! each_message {
         $f("tool_call", &ToolCall {
             tenant: tenant(), goal: goal(), step: step(), attempt: 1, epoch: 1, tool: tool(),
             tool_digest: digest(), args: json!({"product": "tea"}), identity: Some(digest()),
-            fencing_token: 5, start_within_ms: 10_000,
+            claims: vec![], fencing_token: 5, start_within_ms: 10_000,
+        });
+        $f("tool_call-claims", &ToolCall {
+            tenant: tenant(), goal: goal(), step: step(), attempt: 1, epoch: 1, tool: tool(),
+            tool_digest: digest(), args: json!({"product": "tea", "rows": claimed().part.marker()}),
+            claims: vec![claimed()], identity: None, fencing_token: 5, start_within_ms: 10_000,
         });
         $f("seal_attempt", &SealAttempt { tenant: tenant(), goal: goal(), step: step(), attempt: 1, epoch: 2 });
         $f("seal_goal", &SealGoal { tenant: tenant(), goal: goal() });
         $f("observe", &Observe {
             tenant: tenant(), goal: goal(), step: step(), probe: "file".into(), params: json!({"path": "a"}),
-            schema: json!(true), absent: Some(json!(false)), output_at: Some("/out".into()),
+            claims: vec![], schema: json!(true), absent: Some(json!(false)), output_at: Some("/out".into()),
+        });
+        $f("observe-claims", &Observe {
+            tenant: tenant(), goal: goal(), step: step(), probe: "output".into(),
+            params: json!({"output": claimed().part.marker()}), claims: vec![claimed()],
+            schema: json!(true), absent: None, output_at: None,
         });
         $f("control-cancel", &control(Verb::Cancel { reason: "changed my mind".into() }));
         $f("control-amend", &control(Verb::Amend { patch: json!({"product": null}) }));
         $f("control-answer", &control(Verb::Answer { question: question_id(), choice: CHOICE_ABSENT.into() }));
         $f("control-pause", &control(Verb::Pause));
         $f("control-resume", &control(Verb::Resume));
+        $f("refused", &Refused { tenant: tenant(), name: "order-17".into(), fault: fault() });
+        $f("alert", &Alert { node: node(), kind: "scan".into(), text: "the journal is away".into(), at_ms: 1_767_225_600_000 });
         $f("query-list", &query(Ask::List { open_only: true, after: Some(goal()), limit: 100 }));
         $f("query-show", &query(Ask::Show { goal: goal() }));
         $f("query-export", &query(Ask::Export { goal: goal(), from: 1 }));
@@ -273,6 +344,7 @@ macro_rules! each_answer {
         $f("accepted", &Accepted { goal: goal(), duplicate: true, result: Some(succeeded()) });
         $f("plan_answer", &PlanAnswer { plan: serde_json::to_value(plan()).unwrap(), tokens: 900, trusted: false });
         $f("tool_outcome-done", &ToolOutcome::Done { output: json!({"rows": [1]}), run: run() });
+        $f("tool_outcome-claim", &ToolOutcome::Done { output: claim().to_output(), run: run() });
         $f("tool_outcome-failed", &ToolOutcome::Failed { fault: fault(), started: true, run: run() });
         $f("attempt_sealed", &AttemptSealed { seal: Seal::NeverStarted });
         $f("goal_sealed", &GoalSealed { node: node(), ended: 2 });
@@ -280,6 +352,7 @@ macro_rules! each_answer {
         $f("controlled", &Controlled { phase: Phase::Planning });
         $f("answer-goals", &Answer::Goals { goals: vec![line()] });
         $f("answer-goal", &Answer::Goal { goal: Box::new(view()) });
+        $f("answer-goal-forgotten", &Answer::Goal { goal: Box::new(forgotten_view()) });
         $f("answer-events", &Answer::Events { events: vec![event()], ended: true });
         $f("slot-started", &SlotMark::Started { node: node(), nonce: u64::MAX });
         $f("slot-revoked", &SlotMark::Revoked { epoch: 3 });
@@ -349,6 +422,7 @@ pub(crate) fn records() -> Vec<(String, Body)> {
             deadline_ms: at,
             limits: Limits::default(),
             trace: None,
+            json: false,
         },
         Body::Owned { node: node() },
         asked(PlanWhy::NewGoal),
@@ -480,6 +554,9 @@ pub(crate) fn records() -> Vec<(String, Body)> {
         },
         Body::Ended {
             result: cancelled(),
+        },
+        Body::Forgotten {
+            goal: Box::new(tombstone()),
         },
     ];
     let mut count = std::collections::BTreeMap::new();

@@ -25,4 +25,10 @@ impl Blobs for Port {
         self.point("blob read").await;
         Ok(lock(&self.fabric.blobs).get(digest).cloned())
     }
+
+    async fn remove(&self, digest: &Digest) -> Result<(), Fault> {
+        self.point("blob removed").await;
+        lock(&self.fabric.blobs).remove(digest);
+        Ok(())
+    }
 }

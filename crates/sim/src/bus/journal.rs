@@ -6,30 +6,96 @@ use bytes::Bytes;
 use detent_bus::{
     Append, AppendError, ENTRY_BYTES_MAX, Forget, GoalKey, Journal, OpenGoal, Stored,
 };
+use detent_protocol::journal::Entry;
+use detent_protocol::record::{Body, Said};
+use detent_protocol::tombstone::ArchivePart;
 use detent_protocol::{Code, Fault, GoalId, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// What is kept.
 #[derive(Default)]
 pub(crate) struct JournalStore {
-    entries: BTreeMap<GoalKey, Vec<Bytes>>,
+    journals: BTreeMap<GoalKey, Kept>,
     open: BTreeSet<(u16, GoalKey)>,
 }
 
+/// One goal's journal.
+#[derive(Default)]
+struct Kept {
+    /// Sequence before the first entry: not 0 once the goal was forgotten.
+    base: u64,
+    entries: Vec<Bytes>,
+    /// How long its tombstone stays.
+    until: Option<Instant>,
+}
+
+impl Kept {
+    fn last(&self) -> u64 {
+        self.base + self.entries.len() as u64
+    }
+}
+
+/// A change to a journal, on its way.
+#[derive(Debug, Clone)]
+enum Change {
+    Append(Append),
+    Forget(Forget),
+}
+
+impl Change {
+    fn key(&self) -> &GoalKey {
+        match self {
+            Change::Append(append) => &append.key,
+            Change::Forget(forget) => &forget.key,
+        }
+    }
+
+    fn after(&self) -> u64 {
+        match self {
+            Change::Append(append) => append.after,
+            Change::Forget(forget) => forget.after,
+        }
+    }
+
+    fn entry(&self) -> &Bytes {
+        match self {
+            Change::Append(append) => &append.entry,
+            Change::Forget(forget) => &forget.tombstone,
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Change::Append(_) => "append",
+            Change::Forget(_) => "forget",
+        }
+    }
+}
+
 impl JournalStore {
-    /// Appends under the fence; sequences are 1, 2, 3, …
-    fn append(&mut self, append: &Append) -> Result<u64, u64> {
-        let key = &append.key;
+    /// Changes a journal under the fence; sequences are 1, 2, 3, …
+    fn change(&mut self, change: &Change) -> Result<u64, u64> {
+        let key = change.key();
         let last = self.last(key);
-        if last != append.after {
+        let replaces = matches!(change, Change::Forget(_));
+        if last != change.after() || (replaces && last == 0) {
             return Err(last);
         }
-        let entries = self.entries.entry(key.clone()).or_default();
-        entries.push(append.entry.clone());
+        let kept = self.journals.entry(key.clone()).or_default();
+        if let Change::Forget(forget) = change {
+            kept.entries.clear();
+            kept.base = last;
+            kept.until = Instant::now().checked_add(forget.keep);
+        }
+        kept.entries.push(change.entry().clone());
         let place = (key.goal.shard(), key.clone());
-        match (append.after == 0, append.ends) {
+        let ends = match change {
+            Change::Append(append) => append.ends,
+            Change::Forget(_) => true,
+        };
+        match (last == 0, ends) {
             (true, false) => drop(self.open.insert(place)),
             (false, true) => drop(self.open.remove(&place)),
             _ => {}
@@ -37,18 +103,39 @@ impl JournalStore {
         Ok(last + 1)
     }
 
-    fn last(&self, key: &GoalKey) -> u64 {
-        self.entries.get(key).map_or(0, |e| e.len() as u64)
+    /// Sequence of a goal's last entry, 0 where there is none.
+    pub(crate) fn last(&self, key: &GoalKey) -> u64 {
+        self.journals.get(key).map_or(0, Kept::last)
     }
 
-    /// All entries of a goal.
-    pub(crate) fn entries(&self, key: &GoalKey) -> &[Bytes] {
-        self.entries.get(key).map_or(&[], Vec::as_slice)
+    /// All entries of a goal that can be read, with their sequences.
+    fn entries(&self, key: &GoalKey) -> impl Iterator<Item = (u64, &Bytes)> {
+        let kept = self.journals.get(key).into_iter();
+        kept.flat_map(|kept| (kept.base + 1..).zip(&kept.entries))
+    }
+
+    /// Was the goal forgotten?
+    pub(super) fn is_forgotten(&self, key: &GoalKey) -> bool {
+        self.journals.get(key).is_some_and(|kept| kept.base > 0)
+    }
+
+    /// Is there nothing but tombstones?
+    pub(crate) fn all_forgotten(&self) -> bool {
+        self.journals.values().all(|kept| kept.base > 0)
+    }
+
+    /// Takes out tombstones that were kept long enough.
+    fn sweep(&mut self) {
+        let now = Instant::now();
+        // Something may have come after it.
+        let alone = |kept: &Kept| kept.base > 0 && kept.entries.len() == 1;
+        let over = |kept: &Kept| alone(kept) && kept.until.is_some_and(|until| until < now);
+        self.journals.retain(|_, kept| !over(kept));
     }
 
     /// All goals.
     pub(crate) fn goals(&self) -> impl Iterator<Item = &GoalKey> {
-        self.entries.keys()
+        self.journals.keys()
     }
 
     /// Goals that have not ended.
@@ -70,38 +157,16 @@ enum Unclear {
 #[async_trait]
 impl Journal for Port {
     async fn append(&self, append: Append) -> Result<u64, AppendError> {
-        if append.entry.len() > ENTRY_BYTES_MAX {
-            let text = format!(
-                "{} bytes; an entry has {ENTRY_BYTES_MAX}",
-                append.entry.len()
-            );
-            return Err(AppendError::Refused(Fault::new(Code::InputTooLarge, text)));
-        }
-        self.point("append").await;
-        self.travel().await;
-        self.fabric.check_journal().map_err(AppendError::Refused)?;
-        if self.chance().fault(|f| f.append_unclear) {
-            return self.unclear(append).await;
-        }
-        let applied = self.apply(&append);
-        self.point("appended").await;
-        self.travel().await;
-        match applied {
-            Ok(_) if self.chance().fault(|f| f.append_false_fence) => {
-                self.fabric
-                    .trace
-                    .say("append answered: fenced, which is false");
-                Err(AppendError::Fenced { last: append.after })
-            }
-            Ok(seq) => Ok(seq),
-            Err(last) => Err(AppendError::Fenced { last }),
-        }
+        self.change(Change::Append(append)).await
     }
 
     async fn forget(&self, forget: Forget) -> Result<u64, AppendError> {
-        let goal = forget.key.goal;
-        let text = format!("goal {goal}: this journal keeps everything");
-        Err(AppendError::Refused(Fault::new(Code::PolicyDenied, text)))
+        let key = forget.key.clone();
+        let forgotten = self.change(Change::Forget(forget)).await;
+        if lock(&self.fabric.journal).is_forgotten(&key) {
+            lock(&self.fabric.slots).retain(|slot, _| slot.goal != key);
+        }
+        forgotten
     }
 
     async fn read(
@@ -121,11 +186,7 @@ impl Journal for Port {
         self.travel().await;
         self.fabric.check_journal()?;
         let store = lock(&self.fabric.journal);
-        let entries = store.entries(key);
-        Ok(entries.last().map(|entry| Stored {
-            seq: entries.len() as u64,
-            entry: entry.clone(),
-        }))
+        Ok(store.entries(key).last().map(stored))
     }
 
     async fn open_goals(
@@ -159,22 +220,71 @@ impl Journal for Port {
         let later = of_tenant.filter(|key| after.is_none_or(|a| key.goal > *a));
         Ok(later.take(limit).cloned().collect())
     }
+
+    async fn tenants(
+        &self,
+        after: Option<&TenantId>,
+        limit: usize,
+    ) -> Result<Vec<TenantId>, Fault> {
+        self.life.alive().await;
+        self.fabric.check_journal()?;
+        let store = lock(&self.fabric.journal);
+        let mut all: Vec<_> = store.goals().map(|key| key.tenant.clone()).collect();
+        all.dedup();
+        all.retain(|tenant| after.is_none_or(|after| tenant > after));
+        all.truncate(limit);
+        Ok(all)
+    }
+
+    async fn sweep(&self) -> Result<bool, Fault> {
+        self.life.alive().await;
+        self.fabric.check_journal()?;
+        lock(&self.fabric.journal).sweep();
+        Ok(false)
+    }
 }
 
 impl Port {
-    fn apply(&self, append: &Append) -> Result<u64, u64> {
-        let applied = lock(&self.fabric.journal).append(append);
-        let (goal, after) = (append.key.goal, append.after);
+    async fn change(&self, change: Change) -> Result<u64, AppendError> {
+        let bytes = change.entry().len();
+        if bytes > ENTRY_BYTES_MAX {
+            let text = format!("{bytes} bytes; an entry has {ENTRY_BYTES_MAX}");
+            return Err(AppendError::Refused(Fault::new(Code::InputTooLarge, text)));
+        }
+        self.point(change.name()).await;
+        self.travel().await;
+        self.fabric.check_journal().map_err(AppendError::Refused)?;
+        if self.chance().fault(|f| f.append_unclear) {
+            return self.unclear(change).await;
+        }
+        let applied = self.apply(&change);
+        self.point("appended").await;
+        self.travel().await;
+        match applied {
+            Ok(_) if self.chance().fault(|f| f.append_false_fence) => {
+                let text = format!("{} answered: fenced, which is false", change.name());
+                self.fabric.trace.say(text);
+                let last = change.after();
+                Err(AppendError::Fenced { last })
+            }
+            Ok(seq) => Ok(seq),
+            Err(last) => Err(AppendError::Fenced { last }),
+        }
+    }
+
+    fn apply(&self, change: &Change) -> Result<u64, u64> {
+        let applied = lock(&self.fabric.journal).change(change);
+        let (name, goal, after) = (change.name(), change.key().goal, change.after());
         let text = match &applied {
-            Ok(seq) => format!("append {goal} #{seq}"),
-            Err(last) => format!("append {goal} after {after} refused, last is {last}"),
+            Ok(seq) => format!("{name} {goal} #{seq}"),
+            Err(last) => format!("{name} {goal} after {after} refused, last is {last}"),
         };
         self.fabric.trace.say(text);
         applied
     }
 
     /// Gives no answer, or one that says nothing.
-    async fn unclear(&self, append: Append) -> Result<u64, AppendError> {
+    async fn unclear(&self, change: Change) -> Result<u64, AppendError> {
         let what = match self.chance().below(4) {
             0 | 1 => Unclear::Applied,
             2 => Unclear::Lost,
@@ -183,14 +293,14 @@ impl Port {
         match what {
             Unclear::Lost => {}
             Unclear::Applied => {
-                let _ = self.apply(&append);
+                let _ = self.apply(&change);
             }
             Unclear::Late(wait) => {
                 let port = self.clone();
                 // What is on its way arrives whatever becomes of its sender.
                 tokio::spawn(async move {
                     tokio::time::sleep(wait).await;
-                    let _ = port.apply(&append);
+                    let _ = port.apply(&change);
                 });
             }
         }
@@ -205,29 +315,65 @@ impl Port {
     /// Entries after `after` that fit in `bytes_max`, at least one.
     fn page(&self, key: &GoalKey, after: u64, bytes_max: usize) -> Vec<Stored> {
         let store = lock(&self.fabric.journal);
-        let skip = usize::try_from(after).unwrap_or(usize::MAX);
-        let entries = store.entries(key).iter().zip(1..).skip(skip);
+        let entries = store.entries(key).filter(|(seq, _)| *seq > after);
         let mut bytes = 0;
-        let fits = |(entry, seq): &(&Bytes, u64)| {
+        let mut found = Vec::new();
+        for (seq, entry) in entries {
             bytes += entry.len();
-            bytes <= bytes_max || *seq == after + 1
-        };
-        let page = entries.take_while(fits).map(|(entry, seq)| Stored {
-            seq,
-            entry: entry.clone(),
-        });
-        page.collect()
+            if bytes > bytes_max && !found.is_empty() {
+                break;
+            }
+            found.push(stored((seq, entry)));
+        }
+        found
+    }
+}
+
+fn stored((seq, entry): (u64, &Bytes)) -> Stored {
+    Stored {
+        seq,
+        entry: entry.clone(),
     }
 }
 
 /// The journal as it lies, for those outside who judge.
 impl super::Fabric {
-    /// All goals with their entries, oldest first.
-    pub(crate) fn journals(self: &Arc<Self>) -> Vec<(GoalKey, Vec<Bytes>)> {
+    /// All goals with their entries, oldest first. Those of a forgotten goal are in its
+    /// archive; its tombstone comes last. Where the archive lacks something the tombstone
+    /// stands alone.
+    pub(crate) fn journals(&self) -> Vec<(GoalKey, Vec<Bytes>)> {
         let store = lock(&self.journal);
-        let all = store
-            .goals()
-            .map(|key| (key.clone(), store.entries(key).to_vec()));
+        let all = store.journals.iter().map(|(key, kept)| {
+            let mut entries = match kept.entries.first() {
+                Some(tombstone) if kept.base > 0 => self.archived(key, tombstone),
+                _ => Vec::new(),
+            };
+            entries.extend(kept.entries.iter().cloned());
+            (key.clone(), entries)
+        });
         all.collect()
+    }
+
+    fn archived(&self, key: &GoalKey, tombstone: &Bytes) -> Vec<Bytes> {
+        let blobs = lock(&self.blobs);
+        let Ok((entry, _)) = Entry::decode_alone(tombstone) else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for record in &entry.records {
+            let Said::Known(Body::Forgotten { goal }) = &record.said else {
+                continue;
+            };
+            for part in &goal.archive.parts {
+                let part = blobs.get(part);
+                let part = part.map(|body| ArchivePart::decode(body, &key.tenant, &key.goal));
+                let Some(Ok(part)) = part else {
+                    return Vec::new();
+                };
+                let entries = part.entries.into_iter();
+                found.extend(entries.map(|entry| Bytes::from(entry.into_vec())));
+            }
+        }
+        found
     }
 }

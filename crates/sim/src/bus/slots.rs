@@ -19,7 +19,7 @@ impl Slots for Port {
         let there = self.write(key, mark);
         self.point("slot written").await;
         self.travel().await;
-        Ok(there)
+        there
     }
 
     async fn read(&self, key: &SlotKey) -> Result<Option<SlotMark>, Fault> {
@@ -31,14 +31,19 @@ impl Slots for Port {
 }
 
 impl Port {
-    fn write(&self, key: &SlotKey, mark: SlotMark) -> SlotMark {
+    fn write(&self, key: &SlotKey, mark: SlotMark) -> Result<SlotMark, Fault> {
+        if lock(&self.fabric.journal).is_forgotten(&key.goal) {
+            let text = format!("slot {} was forgotten", key.goal.goal);
+            self.fabric.trace.say(&text);
+            return Err(Fault::new(Code::OwnerFenced, text));
+        }
         let mut slots = lock(&self.fabric.slots);
         let there = slots.entry(key.clone()).or_insert(mark).clone();
         drop(slots);
         let (goal, step, attempt) = (key.goal.goal, &key.step, key.attempt);
         let text = format!("slot {goal} {step}/{attempt}: {there:?}");
         self.fabric.trace.say(text);
-        there
+        Ok(there)
     }
 
     async fn unclear_slot(&self, key: &SlotKey, mark: SlotMark) -> Fault {
@@ -50,7 +55,7 @@ impl Port {
                 let wait = Duration::from_millis(self.chance().between(10, 4_000));
                 tokio::spawn(async move {
                     tokio::time::sleep(wait).await;
-                    port.write(&key, mark);
+                    let _ = port.write(&key, mark);
                 });
             }
         }

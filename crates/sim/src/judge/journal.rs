@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn check(facts: &Facts, history: &History, verdict: &mut Verdict<'_>) {
     one_end(facts, history, verdict);
+    nothing_is_lost(history, verdict);
     one_owner(history, verdict);
     once_is_not_repeated(facts, history, verdict);
     sealed_before_proven(history, verdict);
@@ -22,7 +23,10 @@ fn one_end(facts: &Facts, history: &History, verdict: &mut Verdict<'_>) {
     let ends = history.bodies();
     let ends = ends.filter(|(_, _, body)| matches!(body, Body::Ended { .. }));
     let ends: Vec<u64> = ends.map(|(_, record, _)| record.n).collect();
+    let last = history.last.n - u64::from(history.last.forgotten.is_some());
     match ends.as_slice() {
+        // Its tombstone alone: what else there was is gone.
+        [] if history.last.forgotten.is_some() => {}
         [] if facts.all_must_have_ended => {
             let last = &history.last;
             let waits = last.waiting();
@@ -34,8 +38,23 @@ fn one_end(facts: &Facts, history: &History, verdict: &mut Verdict<'_>) {
             );
         }
         [] => {}
-        [n] if *n == history.last.n => {}
-        ends => verdict.breaks("I1", format!("ends at {ends:?} of {}", history.last.n)),
+        [n] if *n == last => {}
+        ends => verdict.breaks("I1", format!("ends at {ends:?} of {last}")),
+    }
+}
+
+/// I1: whatever a tombstone stands for is in its archive. (That it says the same is the
+/// fold's to find.)
+fn nothing_is_lost(history: &History, verdict: &mut Verdict<'_>) {
+    let Some(goal) = &history.last.forgotten else {
+        return;
+    };
+    let (there, said) = (history.entries.len() as u64 - 1, goal.archive.entries);
+    if there != said {
+        verdict.breaks(
+            "I1",
+            format!("forgotten: {there} of {said} entries are archived"),
+        );
     }
 }
 

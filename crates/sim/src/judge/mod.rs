@@ -5,7 +5,7 @@
 //!
 //! | invariant | judged by |
 //! |---|---|
-//! | I1 | [`told`]: accepted means journaled; [`ledger`](mod@journal): one end, at the end |
+//! | I1 | [`told`]: accepted means journaled, events without gaps; [`ledger`](mod@journal): one end, at the end; what was forgotten is archived |
 //! | I2, I9, I10, I15 | [`mod@journal`]: epochs, budgets, the fold in pieces, what a goal waits for |
 //! | I3, I4, I7 | [`world`]: starts against intents, attempts, receipts |
 //! | I5, I6, I16 | [`world`]: applications against what journals claim |
@@ -37,7 +37,8 @@ use std::fmt;
 pub struct Facts {
     /// What each tool does to the world.
     pub tools: BTreeMap<ToolName, Effect>,
-    /// Every goal's journal: its entries as they lie, oldest first.
+    /// Every goal's journal: its entries as they lie, oldest first. Of one that was
+    /// forgotten: the entries of its archive, and its tombstone last.
     pub journals: Vec<(GoalKey, Vec<Bytes>)>,
     /// Every answer to a submission.
     pub submissions: Vec<Submission>,
@@ -45,6 +46,8 @@ pub struct Facts {
     pub results: Vec<ToldResult>,
     /// Every control message that was answered with "done".
     pub controls: Vec<ToldControl>,
+    /// Every goal's events that somebody was told from the first on to the last.
+    pub events: Vec<ToldEvents>,
     /// Every process that was started for a tool.
     pub starts: Vec<Start>,
     /// Every effect that was tried or is there.
@@ -86,6 +89,15 @@ pub struct ToldControl {
     pub by: String,
     /// What it wanted.
     pub verb: Verb,
+}
+
+/// A goal's events as somebody was told them, until no more were to come.
+#[derive(Debug, Clone)]
+pub struct ToldEvents {
+    /// Of which goal.
+    pub goal: GoalId,
+    /// Their numbers.
+    pub numbers: Vec<u64>,
 }
 
 /// A process that was started for an attempt.

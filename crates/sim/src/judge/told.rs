@@ -1,7 +1,7 @@
 //! What publishers were told: I1, I14.
 
 use super::history::History;
-use super::{Facts, Submission, ToldControl, Verdict, Violation};
+use super::{Facts, Submission, ToldControl, ToldEvents, Verdict, Violation};
 use detent_protocol::messages::Verb;
 use detent_protocol::record::{Body, CloseWhy};
 use detent_protocol::result::GoalResult;
@@ -43,7 +43,21 @@ pub(super) fn check(facts: &Facts, histories: &Histories, found: &mut Vec<Violat
         let history = histories.get(&control.goal);
         the_control_counts(control, history, &mut Verdict { found, goal });
     }
+    for told in &facts.events {
+        let goal = Some(told.goal);
+        let history = histories.get(&told.goal);
+        all_events(told, history, &mut Verdict { found, goal });
+    }
     one_goal_for_a_key(facts, found);
+}
+
+/// Who followed a goal to its end was told every record, also once it was forgotten.
+fn all_events(told: &ToldEvents, history: Option<&History>, verdict: &mut Verdict<'_>) {
+    let last = history.map_or(0, |h| h.last.n - u64::from(h.last.forgotten.is_some()));
+    if !told.numbers.iter().copied().eq(1..=last) {
+        let numbers = &told.numbers;
+        verdict.breaks("I1", format!("told the events {numbers:?} of {last}"));
+    }
 }
 
 fn the_right_goal(submission: &Submission, history: &History, verdict: &mut Verdict<'_>) {

@@ -61,6 +61,21 @@ impl Ledger {
         .await
     }
 
+    /// Takes out how the attempts of a goal ended, which was forgotten. Its seal stays, or
+    /// is put there: calls may still be under way. (The real one lifts it later; no run
+    /// is so long.)
+    pub(super) async fn forget(&self, goal: GoalId) -> Result<(), Fault> {
+        let of_goal = |rows: &LedgerRows| rows.runs.keys().any(|a| a.goal == goal);
+        if self.is_sealed(&goal) && !self.with(|rows| of_goal(rows)) {
+            return Ok(());
+        }
+        self.commit(move |rows| {
+            rows.sealed.insert(goal);
+            rows.runs.retain(|attempt, _| attempt.goal != goal);
+        })
+        .await
+    }
+
     async fn commit(&self, write: impl FnOnce(&mut LedgerRows)) -> Result<(), Fault> {
         let chance = &self.port.fabric.chance;
         self.port.point("ledger").await;

@@ -22,11 +22,12 @@ use crate::env::SimEnv;
 use crate::judge::Violation;
 use crate::life::Life;
 use crate::world::{World, WorldProbe};
-use detent_bus::Served;
+use async_trait::async_trait;
 use detent_bus::env::SharedEnv;
+use detent_bus::{GoalKey, Served};
 use detent_observer::{Observer, ObserverHandle, ObserverOptions};
-use detent_orchestrator::{Bug, Definitions, Handle, Hooks, Options, Orchestrator};
-use detent_protocol::NodeId;
+use detent_orchestrator::{Bug, Definitions, Handle, Hooks, Options, Orchestrator, Retention};
+use detent_protocol::{Fault, NodeId};
 use detent_reasoner::{Reasoner, ReasonerHandle, ReasonerOptions};
 use executor::Executor;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +41,8 @@ pub(crate) struct Cluster {
     pub(crate) definitions: Definitions,
     pub(crate) registry: Registry,
     pub(crate) bug: Option<Bug>,
+    /// How long after their end goals are forgotten; `None`: never.
+    pub(crate) forget_after_ms: Option<u64>,
     /// What orchestrators found wrong with themselves.
     pub(crate) alerts: Arc<Mutex<Vec<String>>>,
     pub(crate) lives: AtomicU64,
@@ -65,20 +68,28 @@ impl Assembled {
 /// Writes the orchestrator's alerts into the trace; what depends on the machine's speed
 /// stays out.
 struct Told {
-    fabric: Arc<Fabric>,
+    port: Port,
     alerts: Arc<Mutex<Vec<String>>>,
 }
 
 /// Alerts that say that the orchestrator broke a rule of its own.
 const BUGS: [&str; 3] = ["invariant", "internal-logic-error", "replay-mismatch"];
 
+#[async_trait]
 impl Hooks for Told {
+    /// Like the node's: what the executor holds of the goal goes.
+    async fn forgotten(&self, goal: &GoalKey) -> Result<(), Fault> {
+        ledger::Ledger::new(self.port.clone())
+            .forget(goal.goal)
+            .await
+    }
+
     fn alert(&self, kind: &str, text: &str) {
         if kind == "slow-turn" {
             return;
         }
         let text = format!("alert {kind}: {text}");
-        self.fabric.trace.say(&text);
+        self.port.fabric.trace.say(&text);
         if BUGS.contains(&kind) {
             lock(&self.alerts).push(text);
         }
@@ -175,7 +186,7 @@ impl Cluster {
         let reasoner = Reasoner::spawn(ReasonerOptions::default(), port.bus(), None).await;
         let reasoner = self.came_up("reasoner", reasoner)?;
         let hooks = Arc::new(Told {
-            fabric: self.fabric.clone(),
+            port: port.clone(),
             alerts: self.alerts.clone(),
         });
         let definitions = self.definitions.clone();
@@ -197,6 +208,10 @@ impl Cluster {
             look_timeout_ms: 10_000,
             scan_every_ms: 10_000,
             bug: self.bug,
+            retention: self.forget_after_ms.map(|journal_ms| Retention {
+                journal_ms,
+                ..Retention::default()
+            }),
             ..Options::new(node)
         }
     }

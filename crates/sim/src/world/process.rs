@@ -186,7 +186,7 @@ impl World {
     }
 
     fn enter(&self, node: &NodeId, job: &Job) -> usize {
-        let entries = lock(&self.fabric.journal).entries(&job.goal).len() as u64;
+        let entries = lock(&self.fabric.journal).last(&job.goal);
         let at_ms = self.now_ms();
         let mut state = lock(&self.state);
         let effect = job.key();

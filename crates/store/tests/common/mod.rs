@@ -18,6 +18,15 @@ pub(crate) fn open(dir: &Path) -> Store {
     Store::open(StoreOptions::journal(dir)).unwrap()
 }
 
+/// A store whose witness holds the last few commits only.
+pub(crate) fn open_small(dir: &Path) -> Store {
+    let options = StoreOptions {
+        witness_bytes_max: 128 << 10,
+        ..StoreOptions::journal(dir)
+    };
+    Store::open(options).unwrap()
+}
+
 pub(crate) fn contents(store: &Store, table: Table) -> Rows {
     let rows = store.scan(table, &Scan::prefix("", usize::MAX)).unwrap();
     rows.into_iter()

@@ -1,5 +1,6 @@
 //! The executor on a real store, the local bus, and real processes.
 
+mod claims;
 mod environment;
 mod health;
 mod in_process;

@@ -70,10 +70,8 @@ async fn what_no_reader_could_take_is_refused_here() {
     let (fault, _) = failed(outcome, Code::ToolOutputInvalid);
     assert!(fault.message.contains("deeper than 64"), "{fault}");
 
-    // 1 MiB as text, more than twice that on the bus.
-    let wide = "printf '{\"a\":[0.5'; yes ,0.5 | tr -d '\\n' | head -c 1000000; echo ']}'";
-    failed(
-        world.call(&world.sh("read", wide)).await,
-        Code::ResponseTooLarge,
-    );
+    // That key is Detent's own: an output must not pass for what was kept as a body.
+    let forged = world.sh("read", "echo '{\"$claim\": {\"digest\": \"0\"}, \"a\": 1}'");
+    let (fault, _) = failed(world.call(&forged).await, Code::ToolOutputInvalid);
+    assert!(fault.message.contains("$claim"), "{fault}");
 }

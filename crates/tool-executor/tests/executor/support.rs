@@ -152,6 +152,7 @@ impl World {
             tool: tool.def.name.clone(),
             tool_digest: tool.digest,
             args: json!({}),
+            claims: vec![],
             identity: None,
             fencing_token: 7,
             start_within_ms: TOOL_MS,

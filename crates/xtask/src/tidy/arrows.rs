@@ -8,7 +8,7 @@ use serde_json::Value;
 const RULE: &str = "arrows";
 
 /// Each room with the rooms it may know. An arrow never runs back.
-const ROOMS: [(&str, &[&str]); 14] = [
+const ROOMS: [(&str, &[&str]); 15] = [
     ("protocol", &[]),
     ("store", &[]),
     ("sandbox", &[]),
@@ -24,6 +24,7 @@ const ROOMS: [(&str, &[&str]); 14] = [
         "observer",
         &["protocol", "store", "bus", "sandbox", "connect"],
     ),
+    ("client", &["protocol", "bus"]),
     (
         "sim",
         &[
@@ -62,6 +63,7 @@ const ROOMS: [(&str, &[&str]); 14] = [
             "tool-executor",
             "observer",
             "node",
+            "client",
         ],
     ),
     ("chaos-tests", &["protocol", "sim"]),
@@ -115,6 +117,7 @@ const OUTSIDE: [(&str, &[&str], bool); 10] = [
             "observer",
             "node",
             "cli",
+            "client",
             "sim",
             "chaos-tests",
         ],
