@@ -101,7 +101,7 @@ impl Plan {
         // A program that runs one goal may be over before it forgets it.
         let (mode, forgets) = match is_of_forgetting(first) {
             true => (Mode::Up, true),
-            false => (Mode::of_round(round), round % 2 == 0),
+            false => (Mode::of_round(round), round.is_multiple_of(2)),
         };
         let mut kills = vec![Armed {
             point: first,

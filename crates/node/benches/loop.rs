@@ -15,6 +15,7 @@
 //! Closed loop: so many lanes, each of which submits a goal, waits for its result and
 //! starts the next. Client and node share the process, so CPU is the sum of both.
 
+#[allow(dead_code)]
 mod support;
 
 /// As in the `detent` binary.

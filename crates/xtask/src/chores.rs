@@ -37,8 +37,9 @@ pub(crate) fn chaos(args: &[String]) -> Result<(), Failure> {
 }
 
 /// Benchmarks by name, with the package that holds each.
-const BENCHES: [(&str, &str); 3] = [
+const BENCHES: [(&str, &str); 4] = [
     ("loop", "detent-node"),
+    ("nats", "detent-node"),
     ("local", "detent-bus"),
     ("commit", "detent-store"),
 ];

@@ -23,7 +23,7 @@ const SUBSCRIBE_MAX: Duration = Duration::from_secs(5);
 /// Before a request is sent again that reached a service at its end.
 const AGAIN_FIRST: Duration = Duration::from_millis(1);
 /// The pause doubles up to this.
-const AGAIN_MAX: Duration = Duration::from_millis(50);
+const AGAIN_MAX: Duration = Duration::from_millis(5);
 
 /// Messages over one connection. Services and subscriptions end with it.
 pub(crate) struct NatsMessages {

@@ -1,11 +1,12 @@
 //! What the workloads share: a node in a fresh folder, lanes, figures.
 
+pub(crate) mod broker;
 pub(crate) mod crash;
 pub(crate) mod floor;
 pub(crate) mod held;
 pub(crate) mod report;
 
-use detent_bus::{Bus, call};
+use detent_bus::{Bus, Messages, call};
 use detent_node::{Config, Flags, Node, NodeParts};
 use detent_protocol::goal::{Accepted, Submit};
 use detent_protocol::{Fault, GoalId, subject};
@@ -25,6 +26,7 @@ pub(crate) fn hidden(args: &[String]) -> Option<i32> {
     match args.first().map(String::as_str) {
         Some("__keeper") => Some(detent_sandbox::keeper_main()),
         Some("__worker") => Some(crash::worker(Path::new(&args[1]))),
+        Some("__node") => Some(broker::node(&args[1..])),
         Some("__audited") => {
             let runtime = tokio::runtime::Runtime::new().expect("a runtime");
             let lanes = args[1].parse().expect("lanes");
@@ -158,6 +160,11 @@ impl Setup {
 
     /// A node that runs it.
     pub(crate) async fn start(&self, dir: &Path, socket: bool) -> Node {
+        self.start_with(dir, socket, &[]).await
+    }
+
+    /// The same with further settings.
+    pub(crate) async fn start_with(&self, dir: &Path, socket: bool, more: &[String]) -> Node {
         let file = dir.join("detent.toml");
         std::fs::write(
             &file,
@@ -173,7 +180,11 @@ impl Setup {
         ];
         let flags = Flags {
             file: Some(file),
-            set: set.map(str::to_owned).to_vec(),
+            set: set
+                .map(str::to_owned)
+                .into_iter()
+                .chain(more.iter().cloned())
+                .collect(),
         };
         let config = Config::load(&flags, &|_| None).unwrap_or_else(|f| panic!("{f}"));
         let parts = NodeParts {
@@ -210,11 +221,15 @@ enum Slot {
 impl Results {
     /// Listens before any goal is submitted, so that no result is missed.
     pub(crate) async fn listen(bus: &Bus) -> Arc<Self> {
+        Self::listen_on(&*bus.messages).await
+    }
+
+    /// The same over any connection.
+    pub(crate) async fn listen_on(messages: &dyn Messages) -> Arc<Self> {
         let results = Arc::new(Self {
             waiting: Mutex::default(),
         });
-        let mut events = bus
-            .messages
+        let mut events = messages
             .subscribe("detent.*.result.>", 65_536)
             .await
             .expect("a subscription");

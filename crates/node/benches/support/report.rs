@@ -29,6 +29,14 @@ pub(crate) fn head() {
     );
 }
 
+/// The head where CPU is told apart.
+pub(crate) fn head_split() {
+    println!(
+        "{:<8} {:>6} {:>8} {:>9} {:>9} {:>9}   CPU s/1000 goals: {:>7} {:>7} {:>7} {:>7}",
+        "load", "lanes", "goals", "goals/s", "p50 ms", "p99 ms", "all", "servers", "node", "client"
+    );
+}
+
 impl Figures {
     pub(crate) fn new(
         lanes: usize,
@@ -64,6 +72,24 @@ impl Figures {
         self.latencies
             .get(at)
             .map_or(0.0, |d| d.as_secs_f64() * 1000.0)
+    }
+
+    /// Prints CPU of servers, node and client apart.
+    pub(crate) fn print_split(&self, load: &str, [servers, node, client]: [f64; 3]) {
+        let n = self.goals.max(1) as f64;
+        let each = |cpu: f64| cpu / n * 1000.0;
+        println!(
+            "{load:<8} {:>6} {:>8} {:>9.0} {:>9.2} {:>9.2}   {:>25.2} {:>7.2} {:>7.2} {:>7.2}",
+            self.lanes,
+            self.goals,
+            n / self.took.as_secs_f64(),
+            self.quantile_ms(0.5),
+            self.quantile_ms(0.99),
+            each(self.cpu),
+            each(servers),
+            each(node),
+            each(client)
+        );
     }
 
     pub(crate) fn print(&self, load: &str) {

@@ -22,9 +22,8 @@ const LENGTH: usize = 250;
 /// Every so many steps of the first chain one gives ten megabytes. Every second time a
 /// later step takes them.
 const LARGE_EVERY: usize = 12;
-/// A row is 50 bytes with its quotes and comma.
-const ROWS: usize = 200_000;
-const ROW: &str = "forty-seven-characters-of-a-row-and-then-no-more";
+/// A row is 100 bytes with its quotes and comma.
+const ROWS: usize = 100_000;
 
 /// What the node may grow by, bytes. What the large steps give is 210 MB as text and more
 /// than twice that as values; of it only what is in hand may be there.
@@ -100,18 +99,21 @@ fn agent() -> String {
     }
     // One is in the claim, one in the body.
     text.push_str("count = { \"$step\" = \"c0-4\", at = \"/count\" }\n");
-    text.push_str("row = { \"$step\" = \"c0-244\", at = \"/rows/199999\" }\n");
+    text.push_str("row = { \"$step\" = \"c0-244\", at = \"/rows/99999\" }\n");
     text.push_str("sum = { \"$step\" = \"c0-8\", at = \"/sum\" }\n");
     text
+}
+
+/// 97 characters; no two steps give the same.
+fn row(i: usize, n: u64) -> String {
+    format!("{:-<80}{n:08}-{i:08}", "a row of the table ")
 }
 
 async fn run(call: Invocation) -> Result<Value, Fault> {
     let n = call.args["n"].as_u64().unwrap() + 1;
     Ok(match call.tool.def.name.as_str() {
         "rows" => {
-            // No two bodies are the same.
-            let row = |i: usize| json!(format!("{}{:06}", &ROW[..41], i + n as usize));
-            let rows: Vec<_> = (0..ROWS).map(row).collect();
+            let rows: Vec<_> = (0..ROWS).map(|i| json!(row(i, n))).collect();
             json!({"n": n, "count": ROWS, "rows": rows})
         }
         "sum" => {
@@ -199,9 +201,8 @@ async fn a_thousand_steps_with_ten_megabytes_each_so_often() {
         panic!("{result:?}")
     };
     assert_eq!(evidence.len(), CHAINS * LENGTH);
-    let row = format!("{}{:06}", &ROW[..41], ROWS - 1 + 245);
     let expected = json!({"n0": LENGTH, "n1": LENGTH, "n2": LENGTH, "n3": LENGTH,
-        "count": ROWS, "row": row, "sum": ROWS * 47});
+        "count": ROWS, "row": row(ROWS - 1, 245), "sum": ROWS * 97});
     assert_eq!(data, &expected);
 
     // What travelled fits into messages: the bus carries nothing larger, and the journal

@@ -59,7 +59,7 @@ async fn what_can_not_be_fetched_proves_nothing() {
 async fn an_output_that_a_probe_finds_is_put_aside_where_it_is_large() {
     let world = World::start().await;
     for (output, aside) in [(large(), true), (json!({"count": 1}), false)] {
-        world.place.write("out.json", &output.to_string());
+        world.place.write("out.json", output.to_string());
         let schema = json!({"properties": {"exists": {"const": true}}, "required": ["exists"]});
         let params = json!({"path": "out.json", "parse": "json", "bytes_max": 16_000_000});
         let mut ask = world.ask("file", params, schema);
@@ -74,7 +74,7 @@ async fn an_output_that_a_probe_finds_is_put_aside_where_it_is_large() {
     // What looks like a claim and is none of ours is left out.
     let forged =
         json!({"$claim": {"digest": Digest([1; 32]), "bytes": 1, "value": Digest([1; 32])}});
-    world.place.write("out.json", &forged.to_string());
+    world.place.write("out.json", forged.to_string());
     let mut ask = world.ask(
         "file",
         json!({"path": "out.json", "parse": "json"}),

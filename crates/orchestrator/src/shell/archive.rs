@@ -83,25 +83,30 @@ pub(super) async fn claims(
     key: &GoalKey,
     digest: &Digest,
 ) -> Result<Vec<Claim>, Fault> {
-    let entries = match part(blobs, key, digest).await {
-        Ok(part) => part.entries,
-        Err(fault) if fault.code == Code::EventsGone => return Ok(Vec::new()),
+    let read = part(blobs, key, digest).await;
+    let claims = read.and_then(|part| {
+        let claims = part.entries.iter().map(|entry| claims_in(entry));
+        claims.collect::<Result<Vec<_>, _>>()
+    });
+    match claims {
+        Ok(claims) => Ok(claims.into_iter().flatten().collect()),
+        Err(fault) if fault.code == Code::EventsGone => Ok(Vec::new()),
         Err(fault) if matches!(fault.code, Code::JournalCorrupt | Code::JournalUnreadable) => {
-            tracing::warn!(goal = %key.goal, %fault, "what its outputs were kept as stays");
-            return Ok(Vec::new());
+            tracing::warn!(goal = %key.goal, %fault, "what its large outputs were kept as stays");
+            Ok(Vec::new())
         }
-        Err(fault) => return Err(fault),
-    };
-    let mut claims = Vec::new();
-    for entry in entries {
-        let (entry, _) = Entry::decode_alone(&entry)?;
-        for record in entry.records {
-            if let Said::Known(body) = record.said {
-                claims.extend(claims_of(&body));
-            }
-        }
+        Err(fault) => Err(fault),
     }
-    Ok(claims)
+}
+
+fn claims_in(entry: &[u8]) -> Result<Vec<Claim>, Fault> {
+    let (entry, _) = Entry::decode_alone(entry)?;
+    let records = entry.records.iter();
+    let claims = records.map(|record| match &record.said {
+        Said::Known(body) => claims_of(body),
+        Said::Unknown { .. } => Vec::new(),
+    });
+    Ok(claims.flatten().collect())
 }
 
 /// The tombstone in these bytes, if they are one, and the number of its record.

@@ -41,19 +41,28 @@ impl Handler for Desk {
         match self.kind {
             Kind::Submit => {
                 let result = submit(&self.shared, subject, &payload).await;
+                let result = result.map_err(hinted);
                 self.shared.hooks.intake(result.as_ref().map(|_| ()));
                 reply_like(&payload, result)
             }
             Kind::Control => {
                 let result = steer(&self.shared, subject, &payload).await;
-                reply_like(&payload, result)
+                reply_like(&payload, result.map_err(hinted))
             }
             Kind::Query => {
                 let result = query(&self.shared, subject, &payload).await;
-                reply_like(&payload, result)
+                reply_like(&payload, result.map_err(hinted))
             }
             Kind::Owner => owner::answer(&self.shared, &payload).await,
         }
+    }
+}
+
+/// What may succeed later says when to come back: a client need not know every code.
+fn hinted(fault: Fault) -> Fault {
+    match fault.retry_after_ms {
+        None if fault.code.retryable() => fault.retry_after_ms(RETRY_AFTER_MS),
+        _ => fault,
     }
 }
 

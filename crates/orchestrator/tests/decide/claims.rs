@@ -30,19 +30,19 @@ fn after_a(step: Value, result: Value) -> Driver {
 }
 
 fn called(d: &Driver) -> &ToolCall {
-    let calls = d.out.iter().filter_map(|c| match c {
+    let mut calls = d.out.iter().rev().filter_map(|c| match c {
         Command::Call { call, .. } => Some(call.as_ref()),
         _ => None,
     });
-    calls.last().expect("a call is out")
+    calls.next().expect("a call is out")
 }
 
 fn looks(d: &Driver) -> &[Observe] {
-    let looks = d.out.iter().filter_map(|c| match c {
+    let mut looks = d.out.iter().rev().filter_map(|c| match c {
         Command::Look { checks, .. } => Some(checks.as_slice()),
         _ => None,
     });
-    looks.last().expect("a look is out")
+    looks.next().expect("a look is out")
 }
 
 fn fetch(d: &Driver) -> (Value, Vec<Claimed>) {

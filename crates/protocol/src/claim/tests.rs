@@ -206,7 +206,12 @@ fn records_name_their_claims() {
         },
     ];
     for body in bodies {
-        assert_eq!(claims_of(&body), [claim.clone()], "{}", body.kind());
+        assert_eq!(
+            claims_of(&body),
+            std::slice::from_ref(&claim),
+            "{}",
+            body.kind()
+        );
     }
 }
 

@@ -13,12 +13,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// More than can be on their way at the moment of the end; a busy service has these at
-/// once.
-const MORE: u64 = 16;
-/// How long they are waited for. A service to which nobody sends anything for so long is
-/// ended at once: hardly ever is something on its way to it then.
-const WAIT: Duration = Duration::from_millis(100);
+/// More than can be on their way at the moment of the end.
+const MORE: u64 = 64;
+/// A service that has ended, and gets nothing for so long, is forgotten without waiting
+/// for [`MORE`]: hardly ever is something on its way to it then.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// What has to be known from the beginning.
 pub(super) struct Ending {
@@ -43,8 +42,7 @@ impl Ending {
         if requests.unsubscribe_after(taken + MORE).await.is_err() {
             return;
         }
-        let until = Instant::now() + WAIT;
-        while let Ok(Some(message)) = tokio::time::timeout_at(until, requests.next()).await {
+        while let Ok(Some(message)) = tokio::time::timeout(SILENCE, requests.next()).await {
             let request = Request {
                 message,
                 client: service.client.clone(),

@@ -49,16 +49,18 @@ const JSON: &str = "application/json";
 pub(super) struct Endpoints {
     broker: Broker,
     listing: Arc<Listing>,
+    open: CancellationToken,
 }
 
 impl Endpoints {
     /// Lists them until `open` ends.
     pub(super) async fn open(broker: &Broker, open: CancellationToken) -> Result<Self, Fault> {
-        let listing = Listing::open(broker, open).await;
+        let listing = Listing::open(broker, open.clone()).await;
         let listing = listing.map_err(|e| broker.fault("listing the services", &e))?;
         Ok(Self {
             broker: broker.clone(),
             listing,
+            open,
         })
     }
 
@@ -88,12 +90,13 @@ impl Endpoints {
             entry: self.listing.add(pattern, &options.group),
             handler,
         };
-        let listing = Arc::clone(&self.listing);
+        let (listing, open) = (Arc::clone(&self.listing), self.open.clone());
         tokio::spawn(async move {
             let left = service.run(requests, &stop).await;
             listing.remove(&service.entry);
             if let Some((requests, taken)) = left {
-                ending.end(requests, taken, &service).await;
+                let ended = ending.end(requests, taken, &service);
+                open.run_until_cancelled(ended).await;
             }
         });
         Ok(())

@@ -3,10 +3,12 @@
 use super::*;
 use crate::shell::archive::part;
 use crate::{Definitions, Handle, NoHooks, Options, Orchestrator};
+use detent_bus::claim::ClaimCheck;
 use detent_bus::env::Env;
 use detent_bus::local::{LocalBus, LocalOptions};
-use detent_bus::{Bus, call};
+use detent_bus::{Append, Bus, call};
 use detent_protocol::agent::{Compiled, Definition};
+use detent_protocol::claim::Claim;
 use detent_protocol::envelope::Message;
 use detent_protocol::goal::{Accepted, Submit};
 use detent_protocol::messages::{Answer, Ask, Query};
@@ -210,6 +212,77 @@ async fn a_key_answers_until_it_is_expired_and_is_never_taken_anew() {
     assert_eq!(expired.code, Code::KeyExpired);
     let unknown = world.query(Ask::Show { goal: first.goal }).await;
     assert_eq!(unknown.unwrap_err().code, Code::GoalUnknown);
+    handle.stop().await;
+}
+
+/// A goal with one step whose output was kept as a body, and that ended.
+async fn with_large_output(world: &World) -> (GoalId, Claim) {
+    let goal = GoalId::from_bytes([1; 16]);
+    let check = ClaimCheck::new(world.bus.blobs.clone());
+    let output = check.keep(&goal, json!({"text": "x".repeat(500_000)}));
+    let output = output.await.unwrap();
+    let claim = Claim::of(&output).unwrap();
+    let plan = json!({"steps": [{"id": "s", "tool": "t"}], "result": {"$step": "s"}});
+    let reserve = json!({});
+    let bodies = [
+        json!({"kind": "accepted", "body": {"agent": "a", "definition": agent().digest(),
+            "input": {}, "submission": Digest([1; 32]), "key": null,
+            "deadline_ms": BEGIN_MS + HOUR_MS, "limits": {}, "trace": null}}),
+        json!({"kind": "plan_requested", "body": {"revision": 1, "provider": "gone",
+            "why": "new_goal", "reserve": reserve}}),
+        json!({"kind": "planned", "body": {"revision": 1, "plan": plan, "used": reserve}}),
+        json!({"kind": "intended", "body": {"step": "s", "attempt": 1, "tool": "t",
+            "args": Digest([2; 32]), "identity": null, "reserve": reserve}}),
+        json!({"kind": "outcome", "body": {"step": "s", "attempt": 1,
+            "outcome": {"done": {"output": output, "run": {}}}}}),
+        json!({"kind": "step_ended", "body": {"step": "s", "end": {"done": {"stale": false}}}}),
+        json!({"kind": "ended", "body": {"result": {"status": "succeeded", "data": {},
+            "evidence": []}}}),
+    ];
+    let record = |(n, body)| Record {
+        n,
+        cause: "test".into(),
+        said: Said::Known(serde_json::from_value(body).unwrap()),
+    };
+    let key = key(goal);
+    let entry = Entry {
+        tenant: key.tenant.clone(),
+        goal,
+        epoch: 1,
+        at_ms: BEGIN_MS,
+        at_error_ms: 0,
+        records: (1..).zip(bodies).map(record).collect(),
+    };
+    let (entry, _) = entry.encode(&GENESIS).unwrap();
+    let append = Append {
+        key,
+        after: 0,
+        entry,
+        by: NodeId::new("n1").unwrap(),
+        ends: true,
+    };
+    world.bus.journal.append(append).await.unwrap();
+    (goal, claim)
+}
+
+#[tokio::test]
+async fn large_outputs_go_with_their_goals_archive() {
+    let world = World::new();
+    let (goal, claim) = with_large_output(&world).await;
+    let blobs = &world.bus.blobs;
+    let handle = world.start().await;
+    let tombstone = world.forgotten(goal).await;
+    assert!(blobs.get(&claim.digest).await.unwrap().is_some());
+    handle.stop().await;
+
+    world.pass(2 * HOUR_MS);
+    let handle = world.start().await;
+    let gone = async || {
+        let body = blobs.get(&tombstone.archive.parts[0]).await.unwrap();
+        body.is_none().then_some(())
+    };
+    until(gone).await;
+    assert_eq!(blobs.get(&claim.digest).await.unwrap(), None);
     handle.stop().await;
 }
 
