@@ -36,12 +36,18 @@ pub enum BusError {
     /// The bus is closed or the connection lost.
     #[error("the bus is closed")]
     Closed,
+    /// The broker does not allow this subject; its words. Where several asked at the same
+    /// time it may have been another's request: whether this one was carried out is not
+    /// known.
+    #[error("denied by the broker: {0}")]
+    Denied(String),
 }
 
 impl From<BusError> for Fault {
     fn from(e: BusError) -> Self {
         let code = match e {
             BusError::TooLarge { .. } => Code::InputTooLarge,
+            BusError::Denied(_) => Code::BrokerRefused,
             _ => Code::NodeUnreachable,
         };
         Fault::new(code, e.to_string())

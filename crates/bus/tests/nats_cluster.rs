@@ -5,7 +5,7 @@ mod support;
 use async_nats::jetstream;
 use async_trait::async_trait;
 use detent_bus::conformance::CASES;
-use detent_bus::nats::{BLOBS, CONTROL, DEAD, INTAKE, LEASES, NatsBus};
+use detent_bus::nats::{BLOBS, CONTROL, DEAD, INTAKE, LEASES, NatsBus, NatsOptions};
 use detent_bus::{Dealer, Delivery, Disposal, Queue};
 use detent_protocol::NodeId;
 use std::collections::BTreeSet;
@@ -30,7 +30,12 @@ async fn it_conforms_on_three_servers() {
     let mut run = 0;
     for case in CASES.iter().filter(|case| mine(case.name)) {
         println!("{}", case.name);
-        let nats = NatsBus::connect(cluster.options()).await.unwrap();
+        let options = NatsOptions {
+            // Three servers, their client and other tests on few cores.
+            ack_timeout: Duration::from_secs(5),
+            ..cluster.options()
+        };
+        let nats = NatsBus::connect(options).await.unwrap();
         (case.run)(nats.bus).await;
         for stream in [LEASES, BLOBS, INTAKE, CONTROL, DEAD] {
             jetstream.delete_stream(stream).await.unwrap();

@@ -39,7 +39,7 @@ fn a_tools_numbers_have_bounds() {
         (json!({"timeout_ms": 0}), "timeout_ms"),
         (json!({"timeout_ms": 86_400_001}), "timeout_ms"),
         (json!({"output_bytes_max": 0}), "output_bytes_max"),
-        (json!({"output_bytes_max": 1_048_577}), "output_bytes_max"),
+        (json!({"output_bytes_max": 67_108_865}), "output_bytes_max"),
         (json!({"identity": ["path"]}), "identity"),
         (json!({"fallback": "pay"}), "fallback"),
     ] {

@@ -300,12 +300,19 @@ pub(super) async fn events_reach_every_subscriber_in_order(bus: Bus) {
 }
 
 pub(super) async fn a_slow_subscriber_is_told_what_it_missed(bus: Bus) {
-    const EVENTS: u64 = 50;
+    const EVENTS: u64 = 1000;
     let subscription = bus.messages.subscribe(SUBJECT, 4).await;
     let mut subscription = subscription.expect("subscribed");
+    let witness = bus.messages.subscribe(SUBJECT, 2 * EVENTS as usize).await;
+    let mut witness = witness.expect("subscribed");
     for n in 1..=EVENTS {
         let published = bus.messages.publish(SUBJECT, numbered(n));
         published.await.expect("published");
+    }
+    // Until all have arrived: on the way to a subscriber none is missed.
+    for _ in 1..=EVENTS {
+        let event = soon("an event", witness.next()).await;
+        assert!(matches!(event, Some(Event::Message { .. })), "{event:?}");
     }
     let (mut accounted, mut missed) = (0, 0);
     while accounted < EVENTS {

@@ -128,11 +128,23 @@ pub(super) async fn publish(
     broker: &Broker,
     stream: &str,
     subject: String,
+    headers: HeaderMap,
+    payload: Bytes,
+) -> Result<u64, Failed> {
+    let wait = broker.options.ack_timeout;
+    publish_within(broker, wait, stream, subject, headers, payload).await
+}
+
+/// The same, for what takes longer.
+pub(super) async fn publish_within(
+    broker: &Broker,
+    wait: Duration,
+    stream: &str,
+    subject: String,
     mut headers: HeaderMap,
     payload: Bytes,
 ) -> Result<u64, Failed> {
     headers.insert(async_nats::header::NATS_EXPECTED_STREAM, stream);
-    let wait = broker.options.ack_timeout;
     let answer = send(broker, wait, subject, headers, payload).await?;
     let ack: Ack = read_answer(&answer)?;
     confirmed(&ack, stream)

@@ -10,23 +10,32 @@
 //! Must not know: what is in a body.
 
 use super::api::{self, Failed, Which};
+use super::fence::{PAUSE, TRIES, passes};
 use super::verdict::{Verdict, judge};
 use super::{Broker, NatsOptions};
 use crate::{BLOB_BYTES_MAX, Blobs};
 use async_nats::HeaderMap;
 use async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE;
+use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::object_store::{ObjectInfo, ObjectOptions};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use detent_protocol::json::Digest;
 use detent_protocol::{Code, Fault};
+use std::time::Duration;
 
 /// The object store's stream.
 pub const BLOBS: &str = "OBJ_DETENT_BLOBS";
 const BUCKET: &str = "DETENT_BLOBS";
 /// Bytes of a chunk: with JSON and base64 around it, as it is read, it fits into a message.
 const CHUNK_BYTES: usize = 512 * 1024;
+
+/// For the confirmation of a chunk.
+const CHUNK_WAIT: Duration = Duration::from_secs(10);
+/// How often a part is asked for, and the pause in between.
+const READ_TRIES: u32 = 4;
+const READ_PAUSE: Duration = Duration::from_millis(100);
 
 /// Settings of the store's stream.
 pub(super) fn stream(options: &NatsOptions) -> Config {
@@ -65,7 +74,7 @@ impl NatsBlobs {
 
     async fn find(&self, digest: &Digest) -> Result<Option<Found>, Fault> {
         let subject = entry(digest);
-        let last = api::from_leader(&self.broker, BLOBS, Which::Last(&subject)).await?;
+        let last = self.read(Which::Last(&subject)).await?;
         let Some(message) = last else { return Ok(None) };
         let info = serde_json::from_slice(&message.payload);
         let info: ObjectInfo = info.map_err(|e| damaged(digest, &format!("its entry: {e}")))?;
@@ -79,7 +88,8 @@ impl NatsBlobs {
         // One after the other: their order is the body's.
         for chunk in body.chunks(CHUNK_BYTES) {
             let (subject, chunk) = (chunks(id), body.slice_ref(chunk));
-            let sent = api::publish(&self.broker, BLOBS, subject, HeaderMap::new(), chunk);
+            let (broker, headers) = (&self.broker, HeaderMap::new());
+            let sent = api::publish_within(broker, CHUNK_WAIT, BLOBS, subject, headers, chunk);
             sent.await.map_err(not_kept)?;
             count += 1;
         }
@@ -104,6 +114,44 @@ impl NatsBlobs {
     async fn remove_chunks(&self, id: &str) {
         if let Err(fault) = self.purge(&chunks(id), 0).await {
             tracing::warn!(%fault, id, "chunks of a body stay behind");
+        }
+    }
+
+    /// Writes the entry of chunks that stand, where `after` stands; settles an unclear
+    /// answer.
+    async fn enter(&self, digest: &Digest, info: &ObjectInfo, after: u64) -> Result<(), Fault> {
+        let mut pause = PAUSE;
+        for tries in 1.. {
+            let Err(failed) = self.write_entry(digest, info, after).await else {
+                return Ok(());
+            };
+            match self.find(digest).await? {
+                Some(found) if found.info.nuid == info.nuid => return Ok(()),
+                // Somebody else was faster.
+                Some(found) if !found.info.deleted => {
+                    self.remove_chunks(&info.nuid).await;
+                    return Ok(());
+                }
+                // The entry may still come, and then it needs the chunks.
+                _ if tries == TRIES || !passes(&failed) => return Err(not_kept(failed)),
+                _ => tokio::time::sleep(pause).await,
+            }
+            pause *= 2;
+        }
+        Ok(())
+    }
+
+    /// Reads from the leader, again for a while where it does not answer.
+    async fn read(&self, which: Which<'_>) -> Result<Option<StreamMessage>, Fault> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match api::from_leader(&self.broker, BLOBS, which).await {
+                Err(fault) if fault.code.retryable() && tries < READ_TRIES => {
+                    tokio::time::sleep(READ_PAUSE).await;
+                }
+                done => return done,
+            }
         }
     }
 
@@ -150,19 +198,8 @@ impl Blobs for NatsBlobs {
             }
         };
         let info = info(&digest, id, body.len(), chunks);
-        let Err(failed) = self.write_entry(&digest, &info, after).await else {
-            return Ok(digest);
-        };
-        match self.find(&digest).await? {
-            Some(found) if found.info.nuid == id => Ok(digest),
-            // Somebody else was faster.
-            Some(found) if !found.info.deleted => {
-                self.remove_chunks(id).await;
-                Ok(digest)
-            }
-            // The entry may still come, and then it needs the chunks.
-            _ => Err(not_kept(failed)),
-        }
+        self.enter(&digest, &info, after).await?;
+        Ok(digest)
     }
 
     async fn get(&self, digest: &Digest) -> Result<Option<Bytes>, Fault> {
@@ -175,8 +212,7 @@ impl Blobs for NatsBlobs {
         let mut body = BytesMut::with_capacity(info.size);
         let mut next = 1;
         while body.len() < info.size {
-            let which = Which::From(&subject, next);
-            let chunk = api::from_leader(&self.broker, BLOBS, which).await?;
+            let chunk = self.read(Which::From(&subject, next)).await?;
             let Some(chunk) = chunk.filter(|chunk| !chunk.payload.is_empty()) else {
                 let text = format!("{} of its {} bytes are there", body.len(), info.size);
                 return Err(damaged(digest, &text));

@@ -10,7 +10,8 @@
 //!
 //! Must not know: what the names mean.
 
-use super::api::{self, Failed, Which, code, unreachable};
+use super::api::{self, Failed, Which, unreachable};
+use super::fence::{PAUSE, TRIES, passes};
 use super::{Broker, NatsOptions};
 use crate::{Lease, Leases};
 use async_nats::HeaderMap;
@@ -41,11 +42,6 @@ const BYTES_MAX: i64 = 16 << 20;
 const MARKER_KEPT: Duration = Duration::from_secs(60);
 /// Longest time to live, seconds: 10 years.
 const TTL_S_MAX: u64 = 10 * 365 * 24 * 3600;
-/// How often an answer that settles nothing is asked for again.
-const TRIES: u32 = 8;
-/// The first pause between these; it doubles.
-const PAUSE: Duration = Duration::from_millis(2);
-
 /// Settings of the bucket's stream.
 pub(super) fn stream(options: &NatsOptions) -> Config {
     Config {
@@ -146,20 +142,6 @@ impl NatsLeases {
         let why = failed.map(|why| why.fault(&format!("the lease {name:?}")));
         Err(why.unwrap_or_else(|| unreachable(format!("the lease {name:?}"))))
     }
-}
-
-fn passes(why: &Failed) -> bool {
-    let Failed::Said(complaint) = why else {
-        return true;
-    };
-    [
-        code::WRONG_LAST,
-        code::WRONG_LAST_BUSY,
-        code::WRONG_LAST_NOT_READY,
-        code::NOT_AVAILABLE,
-        code::NO_STREAM,
-    ]
-    .contains(&complaint.err_code)
 }
 
 fn standing(name: &str, message: &StreamMessage) -> Standing {

@@ -1,6 +1,7 @@
 //! What happens to the connection, for those who need to know.
 
 use async_nats::{Event, ServerError};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
 use tokio::sync::watch;
@@ -8,6 +9,8 @@ use tokio::time::Instant;
 
 /// How long a denial explains what went wrong.
 const DENIED_FOR: std::time::Duration = std::time::Duration::from_secs(15);
+/// Denials that are remembered; more come at once only where nothing works anyhow.
+const DENIALS_MAX: usize = 32;
 
 /// The state of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,16 +35,14 @@ pub(crate) trait Gaps: Send + Sync {
 #[derive(Clone)]
 pub(crate) struct Links(Arc<Inner>);
 
+type Listeners = Vec<Weak<dyn Gaps>>;
+
 struct Inner {
     link: watch::Sender<Link>,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
+    /// What the server denied lately and when, the oldest first.
+    denials: watch::Sender<VecDeque<(Instant, String)>>,
     /// Who wants to know of gaps; those that are gone are removed on the way.
-    listeners: Vec<Weak<dyn Gaps>>,
-    denied: Option<(Instant, String)>,
+    listeners: Mutex<Listeners>,
 }
 
 impl Default for Links {
@@ -54,7 +55,8 @@ impl Default for Links {
         };
         Self(Arc::new(Inner {
             link: watch::Sender::new(link),
-            state: Mutex::default(),
+            denials: watch::Sender::default(),
+            listeners: Mutex::default(),
         }))
     }
 }
@@ -73,16 +75,40 @@ impl Links {
     /// The server's words where it has denied `subject` in the last seconds. It tells that
     /// beside the request, which just gets no answer.
     pub(crate) fn denied(&self, subject: &str) -> Option<String> {
-        let state = self.state();
-        let (at, text) = state.denied.as_ref()?;
-        (at.elapsed() < DENIED_FOR && text.contains(subject)).then(|| text.clone())
+        let denials = self.0.denials.borrow();
+        let told = denials.iter().rev();
+        let mut lately = told.take_while(|(at, _)| at.elapsed() < DENIED_FOR);
+        let (_, text) = lately.find(|(_, text)| text.contains(subject))?;
+        Some(text.clone())
+    }
+
+    /// Waits until the server denies `subject`, and nothing but it, or has done so since
+    /// `since`; gives its words.
+    pub(crate) async fn denial(&self, subject: &str, since: Instant) -> String {
+        let quoted = format!("\"{subject}\"");
+        let mut denials = self.0.denials.subscribe();
+        loop {
+            let words = {
+                let told = denials.borrow_and_update();
+                let mut new = told.iter().filter(|(at, _)| *at >= since);
+                new.find(|(_, text)| text.contains(&quoted))
+                    .map(|(_, text)| text.clone())
+            };
+            if let Some(words) = words {
+                return words;
+            }
+            if denials.changed().await.is_err() {
+                // Nobody is left who could tell.
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// Tells `listener` of gaps for as long as it lives.
     pub(crate) fn listen(&self, listener: Weak<dyn Gaps>) {
-        let mut state = self.state();
-        state.listeners.retain(|l| l.strong_count() > 0);
-        state.listeners.push(listener);
+        let mut listeners = self.listeners();
+        listeners.retain(|l| l.strong_count() > 0);
+        listeners.push(listener);
     }
 
     /// Takes in an event of the client.
@@ -137,7 +163,12 @@ impl Links {
         tracing::error!(%error, "the broker says no");
         let text = error.to_string();
         if text.to_lowercase().contains("permissions violation") {
-            self.state().denied = Some((Instant::now(), text));
+            self.0.denials.send_modify(|denials| {
+                if denials.len() == DENIALS_MAX {
+                    denials.pop_front();
+                }
+                denials.push_back((Instant::now(), text));
+            });
         }
     }
 
@@ -154,16 +185,17 @@ impl Links {
 
     fn gap(&self) {
         let listeners: Vec<_> = {
-            let mut state = self.state();
-            state.listeners.retain(|l| l.strong_count() > 0);
-            state.listeners.iter().filter_map(Weak::upgrade).collect()
+            let mut listeners = self.listeners();
+            listeners.retain(|l| l.strong_count() > 0);
+            listeners.iter().filter_map(Weak::upgrade).collect()
         };
         listeners.iter().for_each(|listener| listener.gap());
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is one assignment or push.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn listeners(&self) -> MutexGuard<'_, Listeners> {
+        // Each change is one push or one pass.
+        let listeners = self.0.listeners.lock();
+        listeners.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -206,5 +238,32 @@ mod tests {
         links.heard(&Event::ServerError(ServerError::Other(text.into())));
         assert!(links.denied("x.y").unwrap().contains("\"x.y\""));
         assert_eq!(links.denied("z"), None);
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_is_told_of_its_denial_and_of_no_other() {
+        let links = Links::default();
+        let since = Instant::now();
+        let deny = |subject: &str| {
+            let text = format!("Permissions Violation for Publish to \"{subject}\"");
+            links.heard(&Event::ServerError(ServerError::Other(text)));
+        };
+        let waiting = tokio::spawn({
+            let links = links.clone();
+            async move { links.denial("x.y", since).await }
+        });
+        deny("x.y.z");
+        deny("x");
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        deny("x.y");
+        for n in 0..DENIALS_MAX - 1 {
+            deny(&n.to_string());
+        }
+        assert!(waiting.await.unwrap().contains("\"x.y\""));
+        // Also one that came before it was waited for, while it is remembered.
+        links.denial("x.y", since).await;
+        deny("one more");
+        assert_eq!(links.denied("x.y"), None);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Promises: a request is handled at most once, never sent while the connection is known to be
 //! lost, and never after its asker has given up. An answer that is lost with the
-//! connection is a timeout; one that comes after a reconnect is still taken.
+//! connection is a timeout; one that comes after a reconnect is still taken. A request that
+//! the broker denies ends at once.
 
 use super::Broker;
 use super::service::{BUSY, ENDED, ERROR_CODE, Endpoints, TOO_LARGE, told_size};
@@ -15,6 +16,7 @@ use detent_protocol::{Fault, MESSAGE_BYTES_MAX};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// For the server's word that a subscription stands.
@@ -50,19 +52,31 @@ impl NatsMessages {
         back.map(drop).ok_or(BusError::Closed)
     }
 
-    async fn ask(&self, subject: &str, payload: Bytes, sent: &mut Sent) -> Option<Message> {
+    async fn ask(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        sent: &mut Sent,
+    ) -> Result<Message, BusError> {
         let mut pause = AGAIN_FIRST;
         loop {
             self.broker.connected().await;
             *sent = Sent::Yes;
+            let since = Instant::now();
             let mut place = self.broker.replies.place();
             let (to, reply) = (subject.to_owned(), place.subject.clone());
             let client = &self.broker.client;
             let asked = client.publish_with_reply(to, reply, payload.clone());
-            asked.await.ok()?;
-            let answer = place.answer().await?;
+            asked.await.map_err(|_| BusError::Closed)?;
+            // A denial is told beside the request, which just gets no answer.
+            let answer = tokio::select! {
+                answer = place.answer() => answer.ok_or(BusError::Closed)?,
+                words = self.broker.links.denial(subject, since) => {
+                    return Err(BusError::Denied(words));
+                }
+            };
             if !is(&answer, ENDED) {
-                return Some(answer);
+                return Ok(answer);
             }
             *sent = Sent::Refused;
             tokio::time::sleep(pause).await;
@@ -137,7 +151,7 @@ impl Messages for NatsMessages {
         let asked = self.ask(subject, payload, &mut sent);
         let asked = tokio::time::timeout(timeout, asked).await;
         match (asked, sent) {
-            (Ok(answer), _) => read(subject, answer.ok_or(BusError::Closed)?),
+            (Ok(answer), _) => read(subject, answer?),
             (Err(_), Sent::No) => Err(BusError::Closed),
             (Err(_), Sent::Refused) => Err(BusError::NoResponders(subject.to_owned())),
             (Err(_), Sent::Yes) => Err(BusError::Timeout {

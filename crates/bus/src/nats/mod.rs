@@ -19,6 +19,7 @@ mod api;
 mod blobs;
 mod bus;
 mod connect;
+mod fence;
 mod handle;
 mod inbox;
 mod journal;

@@ -8,6 +8,7 @@ mod forgetting;
 mod large_bodies;
 mod models;
 mod orphans;
+mod outage;
 mod requests;
 mod restarts;
 mod support;

@@ -123,7 +123,12 @@ async fn tool(shared: &Shared, call: &ToolCall, timeout_ms: u64) -> Event {
             return not_started(step, Fault::new(Code::InputTooLarge, e.to_string()));
         }
         // An answer that is too large comes from a tool that ran.
-        Err(BusError::Timeout { .. } | BusError::Closed | BusError::TooLarge { .. }) => {
+        Err(
+            BusError::Timeout { .. }
+            | BusError::Closed
+            | BusError::TooLarge { .. }
+            | BusError::Denied(_),
+        ) => {
             return Event::ToolSilent { step, attempt };
         }
     };

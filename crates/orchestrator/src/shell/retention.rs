@@ -9,6 +9,10 @@
 //!
 //! What it must not know: what a goal's records mean beyond its end.
 
+mod waiting;
+
+pub(crate) use waiting::Waiting;
+
 use super::archive::{self, Writer};
 use super::intake::AHEAD_MS_MAX;
 use super::{Shared, Transition, load};
@@ -20,10 +24,8 @@ use detent_protocol::messages::Phase;
 use detent_protocol::record::{Body, Record, Said};
 use detent_protocol::tombstone::{Archive, Tombstone};
 use detent_protocol::{Code, Fault, TenantId};
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
 
 /// How long things are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +47,6 @@ impl Default for Retention {
 }
 
 const DAY_MS: u64 = 86_400_000;
-/// Goals that wait in memory; beyond it the latest are dropped and found again later.
-const WAITING_MAX: usize = 65_536;
 /// Goals that are dealt with at the same time.
 const AT_ONCE: usize = 8;
 /// Pause after each such handful and, while journals are looked through, after each page,
@@ -64,61 +64,6 @@ const SWEEP_MS: u64 = 60_000;
 const LOOK_MS: u64 = 600_000;
 /// How much later a goal that another node may have ended is dealt with, milliseconds.
 const OTHERS_MS: u64 = 3_600_000;
-
-/// Goals that wait to be forgotten, or for their archive to be removed, by time.
-#[derive(Default)]
-pub(crate) struct Waiting {
-    due: Mutex<Due>,
-    news: Notify,
-}
-
-#[derive(Default)]
-struct Due {
-    goals: BTreeSet<(u64, GoalKey)>,
-    /// Some did not fit.
-    missed: bool,
-}
-
-impl Waiting {
-    fn with<R>(&self, f: impl FnOnce(&mut Due) -> R) -> R {
-        // Nothing that can panic runs under the lock.
-        f(&mut self.due.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn add(&self, at_ms: u64, key: GoalKey) {
-        self.with(|due| {
-            due.goals.insert((at_ms, key));
-            if due.goals.len() > WAITING_MAX {
-                due.missed = due.goals.pop_last().is_some();
-            }
-        });
-        self.news.notify_one();
-    }
-
-    /// Takes out what is due, a handful at most.
-    fn take(&self, now_ms: u64) -> Vec<GoalKey> {
-        self.with(|due| {
-            let mut taken = Vec::new();
-            while taken.len() < AT_ONCE
-                && due.goals.first().is_some_and(|(at_ms, _)| *at_ms <= now_ms)
-                && let Some((_, key)) = due.goals.pop_first()
-            {
-                taken.push(key);
-            }
-            taken
-        })
-    }
-
-    fn next_ms(&self) -> Option<u64> {
-        self.with(|due| due.goals.first().map(|(at_ms, _)| *at_ms))
-    }
-
-    /// Has to be looked for what did not fit, and is there room for it? Asked once.
-    fn missed(&self) -> bool {
-        let room = |due: &mut Due| due.goals.len() < WAITING_MAX / 2;
-        self.with(|due| room(due) && std::mem::take(&mut due.missed))
-    }
-}
 
 impl Shared {
     /// A goal has its result; its actor is gone.

@@ -1,3 +1,5 @@
+//! Claims give back every part, have a bound, and can not be forged by data.
+
 use super::*;
 use crate::expect::{Observation, Verdict};
 use crate::record::RunFacts;

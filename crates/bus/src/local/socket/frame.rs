@@ -42,6 +42,7 @@ pub(crate) enum Outcome {
     TooLarge { bytes: usize, max: usize },
     Busy(String),
     Closed,
+    Denied(String),
 }
 
 impl From<std::result::Result<Bytes, BusError>> for Outcome {
@@ -59,6 +60,7 @@ impl From<std::result::Result<Bytes, BusError>> for Outcome {
             Err(BusError::TooLarge { bytes, max }) => Outcome::TooLarge { bytes, max },
             Err(BusError::Busy(subject)) => Outcome::Busy(subject),
             Err(BusError::Closed) => Outcome::Closed,
+            Err(BusError::Denied(text)) => Outcome::Denied(text),
         }
     }
 }
@@ -78,6 +80,7 @@ impl From<Outcome> for std::result::Result<Bytes, BusError> {
             Outcome::TooLarge { bytes, max } => Err(BusError::TooLarge { bytes, max }),
             Outcome::Busy(subject) => Err(BusError::Busy(subject)),
             Outcome::Closed => Err(BusError::Closed),
+            Outcome::Denied(text) => Err(BusError::Denied(text)),
         }
     }
 }
@@ -168,6 +171,7 @@ mod unit {
             Err(BusError::TooLarge { bytes: 2, max: 1 }),
             Err(BusError::Busy("s".into())),
             Err(BusError::Closed),
+            Err(BusError::Denied("s".into())),
         ];
         for result in results {
             let got = decoded(&answer(7, result.clone())).await;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// More than can be on their way at the moment of the end.
-const MORE: u64 = 64;
+const MORE: u64 = 32;
 /// A service that has ended, and gets nothing for so long, is forgotten without waiting
 /// for [`MORE`]: hardly ever is something on its way to it then.
 const SILENCE: Duration = Duration::from_secs(30);

@@ -1,6 +1,6 @@
 //! Tells the tools of NATS what is served: `$SRV.PING`, `INFO` and `STATS`.
 
-use super::Broker;
+use super::{Broker, may_be_told};
 use async_nats::datetime::DateTime;
 use async_nats::{Client, Message, SubscribeError};
 use bytes::Bytes;
@@ -93,6 +93,9 @@ impl Listing {
         let (Some(answer), Some(reply)) = (self.say(verb), question.reply) else {
             return;
         };
+        if !may_be_told(&reply) {
+            return;
+        }
         // Who asked sees that nothing comes.
         let _ = client.publish(reply, Bytes::from(answer.to_string())).await;
     }

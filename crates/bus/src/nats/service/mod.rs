@@ -237,6 +237,10 @@ impl Request {
         let Some(reply) = self.message.reply.clone() else {
             return Ok(());
         };
+        if !may_be_told(&reply) {
+            tracing::warn!(%reply, subject = %self.message.subject, "no place for an answer");
+            return Ok(());
+        }
         let sent = if headers.is_empty() {
             self.client.publish(reply, payload).await
         } else {
@@ -245,6 +249,13 @@ impl Request {
         };
         sent.map_err(|error| error.kind())
     }
+}
+
+/// May an answer go there? Who asks may name any subject, and the answer is published with
+/// a node's rights: an empty one to the API that purges a stream would empty the journal.
+pub(super) fn may_be_told(reply: &str) -> bool {
+    let first = reply.split('.').next().unwrap_or_default();
+    !first.starts_with('$') && first != "detent" && !first.starts_with("detent-")
 }
 
 /// The size that a refusal tells, bytes.

@@ -1,5 +1,6 @@
 //! Retention over a real local bus, on a clock that the test sets.
 
+use super::waiting::WAITING_MAX;
 use super::*;
 use crate::shell::archive::part;
 use crate::{Definitions, Handle, NoHooks, Options, Orchestrator};
