@@ -27,6 +27,7 @@ pub mod config;
 pub mod decide;
 mod executor;
 pub mod fold;
+mod hash;
 pub mod invariant;
 pub mod model;
 pub mod mutation;

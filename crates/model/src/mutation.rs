@@ -60,6 +60,10 @@ mutations! {
     LookAtReplica = "look-at-replica",
     /// "Not there" counts before what was sent has settled.
     AbsentWithoutSettling = "absent-without-settling",
+    /// "Not there" counts for a tool that does not say how long it settles.
+    AbsentUndeclared = "absent-undeclared",
+    /// What was killed by a seal counts as not done, and nobody looks.
+    SealedCountsAsAbsent = "sealed-counts-as-absent",
     /// A cancel says of a step with a key that nothing was done.
     CancelClaimsNothing = "cancel-claims-nothing",
     /// The journal is purged after the end.
@@ -116,6 +120,8 @@ impl Mutation {
             | M::LookThenSeal
             | M::LookAtReplica
             | M::AbsentWithoutSettling
+            | M::AbsentUndeclared
+            | M::SealedCountsAsAbsent
             | M::SealWithoutWaiting
             | M::AskBeforeWaitingOut
             | M::StartOnUnclearSlot
@@ -161,6 +167,8 @@ impl Mutation {
             | M::LookThenSeal
             | M::LookAtReplica
             | M::AbsentWithoutSettling
+            | M::AbsentUndeclared
+            | M::SealedCountsAsAbsent
             | M::SealWithoutWaiting
             | M::GateForgets
             | M::FencedAddsUp
@@ -211,7 +219,10 @@ impl Mutation {
         Setting {
             rules: Rules {
                 effect: self.effect(),
-                settles: !matches!(self, M::NotEscalated | M::AskBeforeWaitingOut),
+                settles: !matches!(
+                    self,
+                    M::NotEscalated | M::AskBeforeWaitingOut | M::AbsentUndeclared
+                ),
                 tries_max: 2,
                 replans_max: 0,
                 undo: false,

@@ -4,8 +4,6 @@
 use crate::decide::ATTEMPTS;
 use crate::fold::{End, Fold};
 use crate::invariant::Broken;
-use crate::pack::Bits;
-use std::hash::{Hash, Hasher};
 
 /// Nodes; each has an executor.
 pub const NODES: u8 = 2;
@@ -39,23 +37,24 @@ pub struct Budget {
 }
 
 impl Budget {
-    fn word(&self) -> u64 {
-        let mut bits = Bits::default();
-        let all = [
-            self.crash,
-            self.zombie,
-            self.lose,
-            self.dup,
-            self.early,
-            self.lie,
-            self.tool,
-            self.cancel,
-            self.amend,
-            self.deadline,
-            self.restore,
-        ];
-        all.iter().for_each(|n| bits.put((*n).into(), 2));
-        bits.word()
+    /// Sets one of them by its name; says whether there is one. At most 3.
+    pub fn set(&mut self, name: &str, number: u8) -> bool {
+        let field = match name {
+            "crash" => &mut self.crash,
+            "zombie" => &mut self.zombie,
+            "lose" => &mut self.lose,
+            "dup" => &mut self.dup,
+            "early" => &mut self.early,
+            "lie" => &mut self.lie,
+            "tool" => &mut self.tool,
+            "cancel" => &mut self.cancel,
+            "amend" => &mut self.amend,
+            "deadline" => &mut self.deadline,
+            "restore" => &mut self.restore,
+            _ => return false,
+        };
+        *field = number;
+        number <= 3
     }
 }
 
@@ -154,27 +153,6 @@ impl Run {
     /// Did a process of it ever start?
     pub fn has_started(&self) -> bool {
         self.live != 0 || self.outcome != Outcome::None
-    }
-
-    fn put(&self, bits: &mut Bits) {
-        let slot = match self.slot {
-            Slot::Free => 0,
-            Slot::Revoked => 1,
-            Slot::Coming(e) => 2 + u64::from(e),
-            Slot::Started(e) => 4 + u64::from(e),
-        };
-        bits.put(slot, 3);
-        bits.put(self.live.into(), 2);
-        bits.put(self.outcome as u64, 2);
-        let flags = [
-            self.acted,
-            self.called,
-            self.answered,
-            self.sent,
-            self.undo,
-            self.other_key,
-        ];
-        flags.into_iter().for_each(|f| bits.flag(f));
     }
 }
 
@@ -327,78 +305,5 @@ impl State {
             let may_start = r.called && free && !self.journal.tombstone;
             r.undo == undo && (r.live != 0 || r.sent || may_start)
         }) || (self.world.stray && !undo)
-    }
-}
-
-fn put_node(node: &Node, into: &mut impl Hasher) {
-    let mut bits = Bits::default();
-    let phase = match node.phase {
-        Phase::Idle => 0,
-        Phase::Owner => 1,
-        Phase::Saw(false) => 2,
-        Phase::Saw(true) => 3,
-        Phase::Unclear => 4,
-        Phase::Loaded => 5,
-    };
-    bits.put(phase, 3);
-    bits.flag(node.pending.call);
-    bits.flag(node.pending.amends);
-    into.write_u64(bits.word());
-    into.write_u64(node.view.word());
-    into.write_u64(node.pending.base.word());
-    into.write_u64(node.pending.next.word());
-}
-
-/// By hand: what the derive would feed the hasher is several times as much, and hashing
-/// is most of the work.
-impl Hash for State {
-    fn hash<H: Hasher>(&self, into: &mut H) {
-        into.write_u64(self.journal.word());
-        self.nodes.iter().for_each(|n| put_node(n, into));
-        if let Some(late) = &self.late {
-            into.write_u64(late.base.word());
-            into.write_u64(late.next.word());
-        }
-        let mut runs = Bits::default();
-        self.runs.iter().for_each(|r| r.put(&mut runs));
-        runs.flag(self.late.is_some());
-        runs.flag(self.backup.is_some());
-        into.write_u64(runs.word());
-        if let Some(backup) = &self.backup {
-            into.write_u64(backup.fold.word());
-            let mut bits = Bits::default();
-            for slot in backup.slots {
-                let run = Run {
-                    slot,
-                    ..Run::default()
-                };
-                run.put(&mut bits);
-            }
-            into.write_u64(bits.word());
-        }
-        let (w, p) = (&self.world, &self.publisher);
-        let mut bits = Bits::default();
-        bits.put(w.done.into(), 2);
-        bits.put(w.undone.into(), 2);
-        bits.put(w.keys.into(), 8);
-        bits.put(w.token.into(), 3);
-        bits.put(w.token_max.into(), 3);
-        bits.put(self.sealed.into(), 2);
-        bits.put(p.result.map_or(0, |e| e as u64 + 1), 3);
-        bits.put(p.goals.into(), 2);
-        let flags = [
-            w.stray,
-            self.wake,
-            self.set_back,
-            p.accepted,
-            p.unwritten,
-            p.cancelled,
-            p.cancel,
-            p.amend,
-        ];
-        flags.into_iter().for_each(|f| bits.flag(f));
-        into.write_u64(bits.word());
-        into.write_u64(self.budget.word());
-        into.write_u64(self.broken.word());
     }
 }
