@@ -132,6 +132,7 @@ const DEADLINE: Budget = Budget {
 
 const READ: Rules = rules(Effect::Read, false);
 const IDEMPOTENT: Rules = rules(Effect::Idempotent, true);
+const IDEMPOTENT_ASKS: Rules = rules(Effect::Idempotent, false);
 const FENCED: Rules = rules(Effect::Fenced, true);
 const ONCE: Rules = rules(Effect::Once, true);
 const ONCE_ASKS: Rules = rules(Effect::Once, false);
@@ -238,6 +239,13 @@ pub const ALL: &[Configuration] = &[
         CANCEL,
         2_038_468,
         &[0, 3, 4, 5],
+    ),
+    plain(
+        "cancel: idempotent, asking",
+        IDEMPOTENT_ASKS,
+        CANCEL,
+        3_170_454,
+        &[0, 2, 3, 4, 5, 6],
     ),
     plain("cancel: fenced", FENCED, CANCEL, 2_185_420, &[0, 3, 4, 5]),
     plain(
