@@ -1,19 +1,22 @@
-//! Chores that hand their arguments on: the simulation, the benchmarks, the docs.
+//! Chores that hand their arguments on: the simulation, the model, the benchmarks, the
+//! docs.
 
 use crate::{Failure, run};
 
 /// Runs the simulation with the arguments as they are.
 pub(crate) fn sim(args: &[String]) -> Result<(), String> {
-    let mut command = run::cargo_command(&[
-        "run",
-        "--quiet",
-        "--package",
-        "detent-sim",
-        "--bin",
-        "detent-sim",
-        "--",
-    ]);
-    command.args(args);
+    program("detent-sim", args)
+}
+
+/// Checks the model with the arguments as they are.
+pub(crate) fn model(args: &[String]) -> Result<(), String> {
+    program("detent-model", args)
+}
+
+/// Runs the program that a package is named after.
+fn program(name: &str, args: &[String]) -> Result<(), String> {
+    let mut command = run::cargo_command(&["run", "--quiet", "--package", name, "--bin", name]);
+    command.arg("--").args(args);
     run::check(command)
 }
 

@@ -1,4 +1,4 @@
-//! The repository's own chores: `cargo xtask setup|test|sim|chaos|bench|docs|tidy`.
+//! The repository's own chores: `cargo xtask setup|test|sim|model|chaos|bench|docs|tidy`.
 //!
 //! Promises: a chore says what it runs before it runs it, shows the output as it comes,
 //! and ends with a non-zero exit code when anything failed. Depends on nothing of the
@@ -22,13 +22,15 @@ Usage: cargo xtask CHORE [OPTIONS]
                            everything that has to hold before a change is taken
   sim [--seeds N] [--twice] ...
                            the simulation; arguments go to detent-sim as they are
+  model [--only NAME] [--mutation NAME] ...
+                           the protocol's model, whole; arguments go to detent-model
   chaos [--rounds N]       the kill table on the real binary (default 20 rounds; DETENT_SEED
                            runs the same kills again)
   bench [NAME] ...         one benchmark (default: loop); further arguments go to it
   docs                     write the pages about error codes and docs/reference/api from the code
   tidy                     the rules of the house, without building anything
 
-cargo xtask CHORE --help says more about test; sim and bench pass it on.
+cargo xtask CHORE --help says more about test; sim, model and bench pass it on.
 Exit code: 0 all well, 1 something failed, 2 the arguments make no sense.
 ";
 
@@ -64,6 +66,7 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "-h" | "--help" | "help" => help(HELP),
         "test" => stages::test(rest),
         "sim" => chores::sim(rest).map_err(Failure::Failed),
+        "model" => chores::model(rest).map_err(Failure::Failed),
         "bench" => chores::bench(rest),
         "chaos" => chores::chaos(rest),
         "setup" => bare(rest, setup::setup),

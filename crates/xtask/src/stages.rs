@@ -13,7 +13,7 @@ struct Stage {
     run: fn() -> Result<(), String>,
 }
 
-const STAGES: [Stage; 9] = [
+const STAGES: [Stage; 10] = [
     Stage {
         name: "setup",
         about: "what the other stages need is there",
@@ -62,6 +62,11 @@ const STAGES: [Stage; 9] = [
         name: "python",
         about: "tests of the quickstart's tools",
         run: python,
+    },
+    Stage {
+        name: "model",
+        about: "the protocol's model holds, and catches every mistake",
+        run: || chores::model(&[]),
     },
     Stage {
         name: "sim",
@@ -126,7 +131,7 @@ fn known_stage(name: Option<String>) -> Result<String, Failure> {
 impl Wish {
     fn wants(&self, stage: &str) -> bool {
         if self.only.is_empty() {
-            return !(self.fast && stage == "sim");
+            return !(self.fast && ["model", "sim"].contains(&stage));
         }
         self.only.iter().any(|s| s == stage)
     }
@@ -136,7 +141,7 @@ fn help_text() -> String {
     let mut text = String::from(
         "Everything that has to hold before a change is taken. Stops at the first failure.\n\n\
          Usage: cargo xtask test [--fast] [--stage NAME]...\n\n  \
-         --fast        leave the simulation out\n  \
+         --fast        leave the model and the simulation out\n  \
          --stage NAME  run this stage alone; may be given several times\n\nStages:\n",
     );
     for stage in &STAGES {
@@ -215,10 +220,10 @@ mod tests {
     }
 
     #[test]
-    fn fast_leaves_the_simulation_out_and_stage_chooses() {
+    fn fast_leaves_the_long_ones_out_and_stage_chooses() {
         assert!(STAGES.iter().all(|s| wish("").wants(s.name)));
         let fast = wish("--fast");
-        assert!(!fast.wants("sim") && fast.wants("nextest"));
+        assert!(!fast.wants("sim") && !fast.wants("model") && fast.wants("nextest"));
         let two = wish("--stage tidy --stage=python");
         assert!(two.wants("tidy") && two.wants("python") && !two.wants("setup"));
         assert!(wish("--fast --stage sim").wants("sim"));

@@ -67,23 +67,25 @@ const ROOMS: [(&str, &[&str]); 15] = [
         ],
     ),
     ("chaos-tests", &["protocol", "sim"]),
+    ("model", &[]),
     ("xtask", &[]),
 ];
 
 /// Rooms that the tests of any room above them may use.
 const FOR_TESTS: [&str; 2] = ["store", "bus"];
 /// Rooms below those: their tests stand alone.
-const ALONE: [&str; 6] = [
+const ALONE: [&str; 7] = [
     "protocol",
     "store",
     "sandbox",
     "connect",
+    "model",
     "xtask",
     "chaos-tests",
 ];
 
 /// Outside crates that few may depend on: (crate, rooms, any room's tests too).
-const OUTSIDE: [(&str, &[&str], bool); 10] = [
+const OUTSIDE: [(&str, &[&str], bool); 11] = [
     ("sled", &["store"], false),
     ("cgroups-rs", &["sandbox"], false),
     ("seccompiler", &["sandbox"], false),
@@ -92,6 +94,7 @@ const OUTSIDE: [(&str, &[&str], bool); 10] = [
     ("rusqlite", &["connect", "chaos-tests"], true),
     ("async-nats", &["bus"], false),
     ("ort", &["gpu-owner"], false),
+    ("stateright", &["model"], false),
     (
         "ractor",
         &[

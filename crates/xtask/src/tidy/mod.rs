@@ -10,6 +10,7 @@ mod book;
 mod lex;
 mod links;
 mod metrics;
+mod model;
 mod names;
 mod sources;
 mod words;
@@ -135,6 +136,7 @@ fn violations(root: PathBuf) -> Result<Vec<Violation>, String> {
     }
     found.extend(book::check(&tree));
     found.extend(metrics::check(&tree));
+    found.extend(model::check(&tree));
     found.extend(links::check(&tree));
     found.extend(words::check(&tree));
     found.sort();
