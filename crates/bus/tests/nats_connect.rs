@@ -318,3 +318,47 @@ async fn tls_proves_both_sides() {
         assert_eq!(fault.code, Code::BrokerRefused, "{fault}");
     }
 }
+
+#[tokio::test]
+async fn whom_to_trust_and_whether_tls_is_a_must_is_the_clients_to_say() {
+    let dir = tempfile::tempdir().unwrap();
+    signed(dir.path(), "server");
+    let broker = server_with(|options| {
+        let dir = dir.path().display();
+        options.extra =
+            format!("tls {{ cert_file: \"{dir}/server.pem\", key_file: \"{dir}/server.key\" }}");
+    })
+    .await;
+    let with = |tls: &NatsTls, scheme| NatsOptions {
+        tls: tls.clone(),
+        ..options(broker.server.url().replace("nats:", scheme))
+    };
+    let trusting = NatsTls {
+        ca: Some(dir.path().join("server-ca.pem")),
+        ..NatsTls::default()
+    };
+    // The server asks for TLS, so it is used whatever the address says.
+    for scheme in ["nats:", "tls:"] {
+        NatsBus::connect(with(&trusting, scheme)).await.unwrap();
+        let fault = refused_at_once(with(&NatsTls::default(), scheme)).await;
+        assert_eq!(fault.code, Code::BrokerRefused, "{fault}");
+        let said = fault.message.to_lowercase();
+        assert!(
+            said.contains("certificate") && said.contains("issuer"),
+            "{fault}"
+        );
+    }
+
+    let plain = server().await;
+    let must = NatsTls {
+        required: true,
+        ..trusting
+    };
+    let fault = refused_at_once(NatsOptions {
+        tls: must,
+        ..plain.options()
+    })
+    .await;
+    assert_eq!(fault.code, Code::BrokerRefused, "{fault}");
+    assert!(fault.message.to_lowercase().contains("tls"), "{fault}");
+}
