@@ -93,7 +93,7 @@ async fn what_a_killed_taker_had_in_hand_comes_to_another() {
 
     let (dealer, mut heard) = teller(|_| Disposal::Done);
     let _served = inbox.take(Queue::Intake, 8, dealer).await.unwrap();
-    let mut got = vec![next(&mut heard).await, next(&mut heard).await];
+    let mut got = [next(&mut heard).await, next(&mut heard).await];
     got.sort_by(|a, b| a.payload.cmp(&b.payload));
     let got: Vec<_> = got.iter().map(|d| (&*d.payload, d.tries)).collect();
     assert_eq!(got, [(&b"one"[..], 2), (b"two", 1)]);

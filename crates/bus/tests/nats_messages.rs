@@ -9,12 +9,12 @@ use bytes::Bytes;
 use detent_bus::nats::NatsBus;
 use detent_bus::{Bus, BusError, Event, Handler, ServeOptions, Served};
 use detent_protocol::MESSAGE_BYTES_MAX;
-use futures::StreamExt;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::{Broker, PATIENCE, server};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 const SUBJECT: &str = "detent.test.a";
@@ -191,25 +191,27 @@ async fn a_killed_server_comes_back_and_all_goes_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_is_lost_on_the_way_is_a_timeout() {
-    /// Never answers.
-    struct Silent;
+    /// Tells that it has it, and never answers.
+    struct Silent(Notify);
     #[async_trait]
     impl Handler for Silent {
         async fn handle(&self, _: &str, _: Bytes) -> Bytes {
+            self.0.notify_one();
             std::future::pending().await
         }
     }
     let mut broker = server().await;
     let nats = connect(&broker).await;
+    let silent = Arc::new(Silent(Notify::new()));
     let options = ServeOptions::default();
-    let served = nats.bus.messages.serve(SUBJECT, options, Arc::new(Silent));
+    let handler = Arc::clone(&silent) as Arc<dyn Handler>;
+    let served = nats.bus.messages.serve(SUBJECT, options, handler);
     let _served = served.await.unwrap();
-    let mut seen = raw(&broker).await.subscribe(SUBJECT).await.unwrap();
     let wait = Duration::from_secs(2);
     let (told, ()) = tokio::join!(
         nats.bus.messages.request(SUBJECT, "x".into(), wait),
         async {
-            seen.next().await.unwrap();
+            silent.0.notified().await;
             broker.server.kill().await;
         }
     );

@@ -114,7 +114,7 @@ pub(super) async fn of_one_subject_one_after_the_other(bus: Bus) {
     put(&inbox, B, "b1").await;
     let mut taking = take(&inbox, Queue::Control, 8, false, done).await;
     // The other subject does not wait.
-    let mut first: Vec<_> = vec![taking.next().await, taking.next().await];
+    let mut first = [taking.next().await, taking.next().await];
     first.sort_by(|a, b| a.payload.cmp(&b.payload));
     assert_eq!(first[0].payload, "a1");
     assert_eq!(first[1].payload, "b1");

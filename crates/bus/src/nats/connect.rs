@@ -311,15 +311,26 @@ fn connect_fault(
         _ if causes(error).any(is_refusal) => Code::BrokerRefused,
         _ => Code::BrokerUnreachable,
     };
-    Fault::new(code, chain(error)).at(places)
+    let text = chain(error);
+    let text = match causes(error).any(is_tls) {
+        // The library's words do not say what they are about.
+        true => format!("TLS: {text}"),
+        false => text,
+    };
+    Fault::new(code, text).at(places)
+}
+
+/// Did TLS fail?
+fn is_tls(error: &(dyn StdError + 'static)) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    let inner = io.and_then(std::io::Error::get_ref);
+    error.is::<async_nats::rustls::Error>()
+        || inner.is_some_and(|e| e.is::<async_nats::rustls::Error>())
 }
 
 /// What another attempt would not change.
 fn is_refusal(error: &(dyn StdError + 'static)) -> bool {
-    let io = error.downcast_ref::<std::io::Error>();
-    let inner = io.and_then(std::io::Error::get_ref);
-    let tls = |e: &(dyn StdError + 'static)| e.is::<async_nats::rustls::Error>();
-    tls(error) || inner.is_some_and(|e| tls(e)) || error.is::<async_nats::ServerError>()
+    is_tls(error) || error.is::<async_nats::ServerError>()
 }
 
 impl std::fmt::Debug for Broker {
