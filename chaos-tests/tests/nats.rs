@@ -160,7 +160,9 @@ fn one_key_is_one_goal_whatever_is_restarted() {
     assert_eq!(site.list().unwrap().len(), 1);
     assert!(node.terminate().unwrap().success());
     let ledger = rusqlite::Connection::open(site.home.join("ledger.db")).unwrap();
-    let rows = ledger.query_row("SELECT count(*) FROM ledger", [], |row| row.get::<_, i64>(0));
+    let rows = ledger.query_row("SELECT count(*) FROM ledger", [], |row| {
+        row.get::<_, i64>(0)
+    });
     assert_eq!(rows.unwrap(), 1);
 }
 

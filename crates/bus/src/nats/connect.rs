@@ -114,13 +114,17 @@ impl Broker {
             );
             return Err(Fault::new(Code::BrokerRefused, text));
         }
-        let asked = self.jetstream.query_account();
-        asked.await.map(drop).map_err(|error| {
-            let text = format!("no JetStream for this account: {error}");
-            let denied = self.links.denied("$JS.API.INFO");
-            let why = denied.map_or(text.clone(), |denied| format!("{text} ({denied})"));
-            Fault::new(Code::BrokerRefused, why)
-        })
+        let since = Instant::now();
+        let why = tokio::select! {
+            asked = self.jetstream.query_account() => match asked {
+                Ok(_) => return Ok(()),
+                Err(error) => error.to_string(),
+            },
+            // Told beside the request, which just gets no answer.
+            words = self.links.denial("$JS.API.INFO", since) => words,
+        };
+        let text = format!("no JetStream for this account: {why}");
+        Err(Fault::new(Code::BrokerRefused, text))
     }
 
     /// Is there a connection now?

@@ -102,6 +102,11 @@ async fn a_request_to_another_tenant_is_refused_at_once() {
     assert_eq!(fault.code, Code::BrokerRefused);
     assert!(fault.message.contains("detent.acme.submit.a"), "{fault}");
     assert!(!fault.code.retryable());
+    // Nor what needs JetStream.
+    let looking = within("a refusal", NatsBus::look(world.options("default"))).await;
+    let fault = looking.err().unwrap();
+    assert_eq!(fault.code, Code::BrokerRefused);
+    assert!(fault.message.contains("$JS.API.INFO"), "{fault}");
 }
 
 /// All that a publisher has no business with.
