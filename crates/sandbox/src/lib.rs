@@ -44,25 +44,37 @@
 //! Goals, plans, tools, the bus, the journal. It can be used by itself, also
 //! from a shell through the `detent-keeper` program.
 
+mod cgroup;
 mod clock;
 mod confine;
+mod egress;
 mod error;
 mod exit;
+mod feature;
 mod frame;
+mod helper;
 mod keeper;
 mod kill;
+mod policy;
 mod proc;
+mod sandbox;
 mod session;
 mod spec;
 mod sweep;
+mod sys;
 mod tree;
+mod wire;
 
 pub use clock::BootInstant;
 pub use confine::{Confine, Started};
+pub use egress::{EgressLog, EgressVerdict, Rules};
 pub use error::{SpawnError, Stage, SweepError};
-pub use exit::{Cause, Exit, Level};
+pub use exit::{Cause, End, Exit, Hit, Level};
+pub use feature::{Feature, FeatureTable, Finding};
 pub use keeper::keeper_main;
 pub use kill::KillSwitch;
+pub use policy::{Files, Network, Policy, Resources, Work};
+pub use sandbox::{HELPERS_MAX, SandboxConfine, SandboxOptions};
 pub use spec::{
     ARGS_BYTES_MAX, ENV_RUN_ID, ENV_RUN_OWNER, Limits, OUTPUT_BYTES_MAX, ProcessSpec, RunTag,
     STDIN_BYTES_MAX, STRING_BYTES_MAX, TAG_BYTES_MAX,

@@ -1,0 +1,4 @@
+//! The sandbox level with real processes.
+
+mod basics;
+mod support;
