@@ -44,6 +44,7 @@
 //! Goals, plans, tools, the bus, the journal. It can be used by itself, also
 //! from a shell through the `detent-keeper` program.
 
+mod beneath;
 mod cgroup;
 mod clock;
 mod confine;
@@ -65,6 +66,7 @@ mod sys;
 mod tree;
 mod wire;
 
+pub use beneath::read_beneath;
 pub use clock::BootInstant;
 pub use confine::{Confine, Started};
 pub use egress::{EgressLog, EgressVerdict, Rules};

@@ -21,8 +21,9 @@ use crate::sys;
 
 /// Room for directories, links and the small files of a policy.
 const ROOT_OPTIONS: [(&str, &str); 3] = [("size", "1m"), ("nr_inodes", "1024"), ("mode", "755")];
-/// Where the new root is put for a moment; there on every system.
-const FOOTHOLD: &str = "/tmp";
+/// Where the new root is put for a moment. On top of the old one it hides nothing: paths
+/// still begin below it.
+const FOOTHOLD: &str = "/";
 
 const NO_SUID: u64 = libc::MOUNT_ATTR_NOSUID;
 const NO_DEVICES: u64 = libc::MOUNT_ATTR_NODEV;
