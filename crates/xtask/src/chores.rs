@@ -37,10 +37,11 @@ pub(crate) fn chaos(args: &[String]) -> Result<(), Failure> {
 }
 
 /// Benchmarks by name, with the package that holds each.
-const BENCHES: [(&str, &str); 3] = [
+const BENCHES: [(&str, &str); 4] = [
     ("loop", "detent-node"),
     ("local", "detent-bus"),
     ("commit", "detent-store"),
+    ("sandbox", "detent-sandbox"),
 ];
 
 /// Runs one benchmark; the first one, where none is named.

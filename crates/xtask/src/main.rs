@@ -1,9 +1,10 @@
-//! The repository's own chores: `cargo xtask setup|test|sim|chaos|bench|docs|tidy`.
+//! The repository's own chores: `cargo xtask setup|test|sim|chaos|attack|bench|docs|tidy`.
 //!
 //! Promises: a chore says what it runs before it runs it, shows the output as it comes,
 //! and ends with a non-zero exit code when anything failed. Depends on nothing of the
 //! product, so that it builds in seconds.
 
+mod attack;
 mod chores;
 mod run;
 mod setup;
@@ -24,6 +25,7 @@ Usage: cargo xtask CHORE [OPTIONS]
                            the simulation; arguments go to detent-sim as they are
   chaos [--rounds N]       the kill table on the real binary (default 20 rounds; DETENT_SEED
                            runs the same kills again)
+  attack [FILTER]          the attacks on the sandbox; ends with how many it contained
   bench [NAME] ...         one benchmark (default: loop); further arguments go to it
   docs                     write the pages about error codes from the table of codes
   tidy                     the rules of the house, without building anything
@@ -64,6 +66,7 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "-h" | "--help" | "help" => help(HELP),
         "test" => stages::test(rest),
         "sim" => chores::sim(rest).map_err(Failure::Failed),
+        "attack" => attack::attack(rest),
         "bench" => chores::bench(rest),
         "chaos" => chores::chaos(rest),
         "setup" => bare(rest, setup::setup),

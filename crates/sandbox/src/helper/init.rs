@@ -68,9 +68,9 @@ pub(super) fn live(plan: Plan<'_>, proof: OneThread) -> ! {
         Err(_) => sys::exit_now(NOT_BUILT),
     };
     match build(&plan).and_then(|()| start(plan, proof)) {
-        Ok((program, report, deadline)) => {
+        Ok(watch) => {
             drop(errors);
-            keep(program, report, deadline)
+            keep(watch)
         }
         Err(error) => tell(&mut errors, &error),
     }
@@ -153,10 +153,7 @@ fn offer_listener(to: &OwnedFd) -> Result<(), Errno> {
 }
 
 /// Forks the program's process; in there it does not return.
-fn start(
-    plan: Plan<'_>,
-    proof: OneThread,
-) -> Result<((Pid, OwnedFd, Keep), File, BootInstant), SpawnError> {
+fn start(plan: Plan<'_>, proof: OneThread) -> Result<Watch, SpawnError> {
     sys::block_child_signal();
     let alone = plan.has(Feature::PidNamespace);
     if !alone {
@@ -177,7 +174,13 @@ fn start(
         }
         Forked::Parent { pid, pidfd } => {
             let keep = if alone { Keep::Namespace } else { Keep::Tree };
-            Ok(((pid, pidfd, keep), plan.report, plan.deadline))
+            drop(pidfd);
+            Ok(Watch {
+                program: pid,
+                keep,
+                report: plan.report,
+                deadline: plan.deadline,
+            })
         }
     }
 }
@@ -190,8 +193,21 @@ enum Keep {
     Tree,
 }
 
-fn keep(program: (Pid, OwnedFd, Keep), mut report: File, deadline: BootInstant) -> ! {
-    let (pid, _pidfd, keep) = program;
+/// What the first process still has to do.
+struct Watch {
+    program: Pid,
+    keep: Keep,
+    report: File,
+    deadline: BootInstant,
+}
+
+fn keep(watch: Watch) -> ! {
+    let Watch {
+        program,
+        keep,
+        mut report,
+        deadline,
+    } = watch;
     sys::close_all_but(&[report.as_raw_fd()]);
     // Whoever got in here would find nothing to use.
     let none = CapabilitySets {
@@ -200,9 +216,9 @@ fn keep(program: (Pid, OwnedFd, Keep), mut report: File, deadline: BootInstant) 
         inheritable: CapabilitySet::empty(),
     };
     let _ = rustix::thread::set_capabilities(None, none);
-    let (status, late) = wait(pid, deadline);
+    let (status, late) = wait(program, deadline);
     if let Keep::Tree = keep {
-        Reaper::new(pid).kill_all();
+        Reaper::new(program).kill_all();
     }
     let mut bytes = [0; REPORT_BYTES];
     let word = match status {

@@ -48,6 +48,14 @@ struct Running {
     killed: bool,
 }
 
+/// Which of a run's descriptors has something to say.
+#[derive(Clone, Copy)]
+enum What {
+    Errors,
+    News,
+    Ended,
+}
+
 /// The helper's state.
 pub(super) struct Server {
     control: OwnedFd,
@@ -102,47 +110,45 @@ impl Server {
     }
 
     /// Waits for something to do: an order, or runs and which of their descriptors.
-    fn wait(&self, orders: bool) -> (bool, Vec<(u64, [bool; 3])>) {
-        let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
-        if !orders {
-            fds.clear();
+    fn wait(&self, orders: bool) -> (bool, Vec<(u64, What)>) {
+        // Only what is wanted is looked at: a descriptor whose other end is closed is
+        // always ready, whatever is asked of it.
+        let mut fds = Vec::new();
+        let mut whats = Vec::new();
+        if orders {
+            fds.push(PollFd::new(&self.control, PollFlags::IN));
         }
         let head = fds.len();
-        for run in self.running.values() {
-            let wanted = |wanted: bool| {
-                if wanted {
-                    PollFlags::IN
-                } else {
-                    PollFlags::empty()
+        for (id, run) in &self.running {
+            let errors = (!run.executed).then_some(run.born.errors.as_fd());
+            let news = (!run.killed).then_some(run.news.as_fd());
+            let all = [
+                (errors, What::Errors),
+                (news, What::News),
+                (Some(run.born.pidfd.as_fd()), What::Ended),
+            ];
+            for (fd, what) in all {
+                if let Some(fd) = fd {
+                    fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+                    whats.push((*id, what));
                 }
-            };
-            fds.push(PollFd::new(&run.born.pidfd, PollFlags::IN));
-            fds.push(PollFd::new(&run.born.errors, wanted(!run.executed)));
-            fds.push(PollFd::new(&run.news, wanted(!run.killed)));
+            }
         }
         if poll(&mut fds, None).is_err() {
             return (false, Vec::new());
         }
         let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let order = head == 1 && ready(&fds[0]);
-        let groups = fds[head..].chunks(3).zip(self.running.keys());
-        let touched = groups
-            .map(|(fds, id)| (*id, [ready(&fds[0]), ready(&fds[1]), ready(&fds[2])]))
-            .filter(|(_, ready)| ready.contains(&true));
-        (order, touched.collect())
+        let order = fds[..head].iter().any(ready);
+        let touched = fds[head..].iter().zip(whats).filter(|(fd, _)| ready(fd));
+        (order, touched.map(|(_, what)| what).collect())
     }
 
-    fn look_at(&mut self, id: u64, [ended, errors, news]: [bool; 3]) {
-        if let Some(run) = self.running.get_mut(&id) {
-            if errors && !run.executed {
-                run.hear_errors();
-            }
-            if news && !run.killed {
-                run.kill();
-            }
-        }
-        if ended {
-            self.finish_if_ended(id);
+    fn look_at(&mut self, id: u64, what: What) {
+        match (self.running.get_mut(&id), what) {
+            (Some(run), What::Errors) => run.hear_errors(),
+            (Some(run), What::News) => run.kill(),
+            (Some(_), What::Ended) => self.finish_if_ended(id),
+            (None, _) => {}
         }
     }
 

@@ -190,16 +190,20 @@ fn permit(
     let change = AccessFs::from_all(RULES) & !(AccessFs::MakeChar | AccessFs::MakeBlock);
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
     let mut permitted: Vec<(PathBuf, BitFlags<AccessFs>)> = Vec::new();
-    permitted.extend(files.read_only.iter().map(|path| (path.clone(), read)));
-    permitted.extend(files.written.keys().map(|path| (path.clone(), read)));
-    permitted.push(("/proc".into(), read));
+    if plan.has(Feature::MountNamespace) {
+        // Only what the policy names is there, and mounted read-only.
+        permitted.push(("/".into(), read));
+    } else {
+        permitted.extend(files.read_only.iter().map(|path| (path.clone(), read)));
+        permitted.push(("/proc".into(), read));
+        permitted.push(("/dev".into(), AccessFs::ReadDir.into()));
+    }
     permitted.extend(
         files
             .devices
             .iter()
             .map(|name| (Path::new("/dev").join(name), device)),
     );
-    permitted.push(("/dev".into(), AccessFs::ReadDir.into()));
     permitted.push(("/dev/shm".into(), change));
     permitted.push(("/tmp".into(), change));
     let work = if files.work == Work::ReadOnly {
