@@ -13,9 +13,6 @@ use rustix::process::Pid;
 /// How many signals the kernel has.
 const SIGNALS: usize = 64;
 
-/// clone3's flag, which does not fit the type that libc gives it.
-const INTO_CGROUP: u64 = 0x2_0000_0000;
-
 /// Proof that this process has one thread, so that a forked child may go on like any
 /// process: no lock can be held by a thread that the child does not have.
 #[derive(Debug, Clone, Copy)]
@@ -49,22 +46,14 @@ pub(crate) enum Forked {
 }
 
 /// clone3(2) without sharing memory: a fork, into new namespaces (`CLONE_NEW*` in
-/// `flags`) and, on cgroup v2, straight into a group.
-pub(crate) fn clone3(
-    _proof: OneThread,
-    flags: u64,
-    cgroup: Option<BorrowedFd<'_>>,
-) -> Result<Forked, Errno> {
+/// `flags`).
+pub(crate) fn clone3(_proof: OneThread, flags: u64) -> Result<Forked, Errno> {
     let mut pidfd: RawFd = -1;
     // SAFETY: a struct of integers for which zero is a value.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
     args.flags = flags | libc::CLONE_PIDFD as u64;
     args.pidfd = (&raw mut pidfd) as u64;
     args.exit_signal = libc::SIGCHLD as u64;
-    if let Some(group) = cgroup {
-        args.flags |= INTO_CGROUP;
-        args.cgroup = group.as_raw_fd() as u64;
-    }
     // SAFETY: `args` is a valid clone_args of the size given, `pidfd` outlives the call;
     // without CLONE_VM the child has its own copy of memory, and by `_proof` there was no
     // other thread whose locks it could have copied in a held state.

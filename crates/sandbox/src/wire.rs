@@ -20,7 +20,7 @@ use tokio::net::UnixStream;
 use crate::clock::BootInstant;
 use crate::error::SpawnError;
 use crate::exit::Hit;
-use crate::policy::Policy;
+use crate::policy::{Policy, Resources};
 use crate::spec::{ARGS_BYTES_MAX, ProcessSpec};
 
 /// Bound on a request; its standard input goes through a pipe.
@@ -38,9 +38,54 @@ pub(crate) struct Request {
     pub(crate) spec: ProcessSpec,
 }
 
-/// Which of the optional descriptors come with an order, as bits of its one byte.
+/// A bit of [`Order::parts`]: the working directory comes along.
 pub(crate) const ORDER_WORK: u8 = 1;
+/// A bit of [`Order::parts`]: a socket for the egress proxy's listener comes along.
 pub(crate) const ORDER_EGRESS: u8 = 2;
+
+/// What stands in the packet of an order itself: enough to find a place for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Order {
+    /// Which of the optional descriptors come with it.
+    pub(crate) parts: u8,
+    pub(crate) limits: Resources,
+}
+
+/// The size of an [`Order`].
+pub(crate) const ORDER_BYTES: usize = 17;
+
+impl Order {
+    pub(crate) fn write(self) -> [u8; ORDER_BYTES] {
+        let limits = self.limits;
+        let numbers = [
+            limits.memory_mib_max,
+            limits.processes_max,
+            limits.cpu_percent_max,
+            limits.open_files_max,
+        ];
+        let mut bytes = [self.parts; ORDER_BYTES];
+        for (to, number) in bytes[1..].chunks_exact_mut(4).zip(numbers) {
+            to.copy_from_slice(&number.to_be_bytes());
+        }
+        bytes
+    }
+
+    pub(crate) fn read(bytes: [u8; ORDER_BYTES]) -> Self {
+        let number = |at: usize| {
+            let at = 1 + 4 * at;
+            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        Self {
+            parts: bytes[0],
+            limits: Resources {
+                memory_mib_max: number(0),
+                processes_max: number(1),
+                cpu_percent_max: number(2),
+                open_files_max: number(3),
+            },
+        }
+    }
+}
 
 /// What a helper tells about a run: at most one `Started`, then one of the others.
 #[derive(Debug, Serialize, Deserialize)]
@@ -136,4 +181,23 @@ pub(crate) fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
     file.write_all(bytes)?;
     file.rewind()?;
     Ok(file.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_survives_the_trip() {
+        let order = Order {
+            parts: ORDER_WORK | ORDER_EGRESS,
+            limits: Resources {
+                memory_mib_max: 1,
+                processes_max: 2_000_000,
+                cpu_percent_max: 3,
+                open_files_max: u32::MAX,
+            },
+        };
+        assert_eq!(Order::read(order.write()), order);
+    }
 }

@@ -1,8 +1,7 @@
 //! One group: made with its limits, given a process, asked what happened, emptied.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -36,8 +35,6 @@ pub(crate) struct Events {
 pub(crate) struct Group {
     version: Version,
     directories: Vec<(Controller, PathBuf)>,
-    /// v1: the open lists of members. v2: the directory itself.
-    doors: Vec<File>,
 }
 
 impl Group {
@@ -46,7 +43,6 @@ impl Group {
         let mut group = Self {
             version: base.version,
             directories: Vec::new(),
-            doors: Vec::new(),
         };
         for (controller, directory) in &base.directories {
             let directory = directory.join(name);
@@ -54,9 +50,6 @@ impl Group {
             group.directories.push((*controller, directory.clone()));
             group.limit(*controller, &directory, limits)?;
         }
-        group
-            .open_doors()
-            .map_err(|e| failed("open the control group", &e))?;
         Ok(group)
     }
 
@@ -130,44 +123,13 @@ impl Group {
         read_back(at, "cpu.cfs_period_us", &CPU_PERIOD_US.to_string())
     }
 
-    fn open_doors(&mut self) -> io::Result<()> {
-        for directory in self.distinct() {
-            let door = match self.version {
-                Version::V1 => OpenOptions::new()
-                    .write(true)
-                    .open(directory.join("cgroup.procs")),
-                Version::V2 => File::open(&directory),
-            };
-            self.doors.push(door?);
-        }
-        Ok(())
-    }
-
     fn distinct(&self) -> Vec<PathBuf> {
         let mut all: Vec<_> = self.directories.iter().map(|(_, d)| d.clone()).collect();
         all.dedup();
         all
     }
 
-    /// v2: what clone3 places its child by.
-    pub(crate) fn directory(&self) -> Option<BorrowedFd<'_>> {
-        let door = self.doors.first().filter(|_| self.version == Version::V2);
-        door.map(AsFd::as_fd)
-    }
-
-    /// v1: moves the calling process in, by descriptors that were opened before. A no-op
-    /// on v2, where it was born inside.
-    pub(crate) fn enter(&self) -> io::Result<()> {
-        if self.version == Version::V1 {
-            for door in &self.doors {
-                let mut door = door;
-                door.write_all(b"0")?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Moves another process in, by id.
+    /// Moves a process in, with all its threads.
     pub(crate) fn admit(&self, pid: Pid) -> io::Result<()> {
         for directory in self.distinct() {
             fs::write(directory.join("cgroup.procs"), pid.as_raw_pid().to_string())?;
@@ -207,36 +169,42 @@ impl Group {
 
     /// Kills all members and waits until there are none.
     pub(crate) fn empty(&self) -> Result<(), Vec<Pid>> {
+        if self.version == Version::V2
+            && let Some((_, directory)) = self.directories.first()
+        {
+            // All at once; absent before 5.14, then one by one.
+            let _ = fs::write(directory.join("cgroup.kill"), "1");
+        }
+        self.empty_of(|_| true)
+    }
+
+    /// Kills all members but one and waits until there are no others.
+    pub(crate) fn empty_but(&self, spared: Pid) -> Result<(), Vec<Pid>> {
+        self.empty_of(|pid| pid != spared)
+    }
+
+    fn empty_of(&self, wanted: impl Fn(Pid) -> bool) -> Result<(), Vec<Pid>> {
         let begin = Instant::now();
         loop {
-            let left = self.members();
+            let mut left = self.members();
+            left.retain(|pid| wanted(*pid));
             if left.is_empty() {
                 return Ok(());
             }
             if begin.elapsed() > EMPTY_WITHIN {
                 return Err(left);
             }
-            self.kill(&left);
+            for pid in left {
+                // Gone by now, or killed.
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
             std::thread::sleep(PAUSE);
-        }
-    }
-
-    fn kill(&self, members: &[Pid]) {
-        let v2 = self.version == Version::V2;
-        let at = self.directories.first().filter(|_| v2);
-        if at.is_some_and(|(_, d)| fs::write(d.join("cgroup.kill"), "1").is_ok()) {
-            return;
-        }
-        for pid in members {
-            // Gone by now, or killed.
-            let _ = rustix::process::kill_process(*pid, Signal::KILL);
         }
     }
 
     /// Removes its directories, which have to be empty.
     pub(crate) fn remove(self) -> io::Result<()> {
         let directories = self.distinct();
-        drop(self.doors);
         for directory in directories {
             remove_directory(&directory)?;
         }

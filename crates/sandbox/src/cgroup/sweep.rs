@@ -24,11 +24,14 @@ pub(super) fn own_name() -> String {
     )
 }
 
-/// When a process started, in ticks since boot; `None` when there is none.
-pub(crate) fn start_time(pid: Pid) -> Option<u64> {
+/// When a process started, in ticks since boot; `None` when it is dead, reaped or not.
+fn start_time(pid: Pid) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
-    // The 22nd field; the second is in parentheses and may have spaces.
-    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+    // The second field is in parentheses and may have spaces; after it the state, and as
+    // the 22nd of all the time.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let lives = !matches!(fields.next()?, "Z" | "X");
+    fields.nth(18).filter(|_| lives)?.parse().ok()
 }
 
 /// Empties and removes the groups below `base` whose maker is dead; returns how many.

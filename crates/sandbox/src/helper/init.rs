@@ -16,7 +16,6 @@ use seccompiler::BpfProgram;
 use super::ids::Ids;
 use super::root::{self, WorkDirectory};
 use super::tool;
-use crate::cgroup::Group;
 use crate::clock::BootInstant;
 use crate::egress::PROXY_PORT;
 use crate::error::SpawnError;
@@ -41,7 +40,6 @@ pub(super) struct Plan<'a> {
     pub(super) table: &'a FeatureTable,
     pub(super) ids: Ids,
     pub(super) filters: &'a [BpfProgram],
-    pub(super) group: Option<&'a Group>,
     pub(super) work: Option<WorkDirectory>,
     pub(super) streams: [OwnedFd; 3],
     /// Where the listening socket of the egress proxy goes.
@@ -85,12 +83,8 @@ pub(super) fn tell(errors: &mut File, error: &SpawnError) -> ! {
 }
 
 fn build(plan: &Plan<'_>) -> Result<(), SpawnError> {
-    if let Some(group) = plan.group {
-        let entered = group
-            .enter()
-            .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO));
-        step("enter the control group", entered)?;
-    }
+    // Not spared as the seat is that it was forked from; and before it has another /proc.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "0");
     match rustix::io::read(&plan.gate, &mut [0; 1]) {
         Ok(1) => {}
         _ => sys::exit_now(NOT_BUILT),
@@ -163,7 +157,7 @@ fn start(plan: Plan<'_>, proof: OneThread) -> Result<Watch, SpawnError> {
             rustix::process::set_child_subreaper(me),
         )?;
     }
-    match step("start the program's process", sys::clone3(proof, 0, None))? {
+    match step("start the program's process", sys::clone3(proof, 0))? {
         Forked::Child => {
             let mut errors = match plan.errors.try_clone() {
                 Ok(errors) => errors,

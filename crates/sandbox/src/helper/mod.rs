@@ -10,6 +10,7 @@ mod init;
 mod probe;
 mod root;
 mod run;
+mod seat;
 mod serve;
 mod tool;
 

@@ -123,7 +123,7 @@ fn in_child(
     step: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     let (gate, open) = pipe_with(PipeFlags::CLOEXEC)?;
-    match sys::clone3(proof, flags, None)? {
+    match sys::clone3(proof, flags)? {
         Forked::Child => {
             drop(open);
             let passed = rustix::io::read(&gate, &mut [0; 1]);
@@ -248,7 +248,7 @@ fn place(proof: OneThread, base: &Base, controller: Controller) -> Result<Versio
 
 fn place_child(proof: OneThread, group: &Group) -> Result<(), Errno> {
     let (gate, open) = pipe_with(PipeFlags::CLOEXEC)?;
-    let Forked::Parent { pid, pidfd } = sys::clone3(proof, 0, None)? else {
+    let Forked::Parent { pid, pidfd } = sys::clone3(proof, 0)? else {
         drop(open);
         let _ = rustix::io::read(&gate, &mut [0; 1]);
         sys::exit_now(0)

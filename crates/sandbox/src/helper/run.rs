@@ -13,7 +13,6 @@ use seccompiler::BpfProgram;
 use super::init::{self, Plan};
 use super::probe::Machine;
 use super::root::{self, WorkDirectory};
-use crate::cgroup::Group;
 use crate::clock::BootInstant;
 use crate::error::SpawnError;
 use crate::feature::Feature;
@@ -25,7 +24,7 @@ use crate::wire::{ORDER_EGRESS, ORDER_WORK, REQUEST_BYTES_MAX, Request};
 /// What came with an order.
 pub(super) struct Parcel {
     pub(super) news: OwnedFd,
-    streams: [OwnedFd; 3],
+    streams: Option<[OwnedFd; 3]>,
     request: File,
     work: Option<OwnedFd>,
     egress: Option<OwnedFd>,
@@ -50,7 +49,7 @@ impl Parcel {
         };
         fds.next().is_none().then_some(Self {
             news,
-            streams,
+            streams: Some(streams),
             request,
             work,
             egress,
@@ -85,7 +84,6 @@ pub(super) struct Parts<'a> {
     pub(super) machine: &'a Machine,
     pub(super) request: &'a Request,
     pub(super) filters: &'a [BpfProgram],
-    pub(super) group: Option<&'a Group>,
 }
 
 /// Makes the first process; it builds the rest by itself.
@@ -105,18 +103,18 @@ pub(super) fn give_birth(
         table: &machine.table,
         ids: machine.ids,
         filters: parts.filters,
-        group: parts.group,
         work: work(parts, parcel.work.take())?,
-        streams: clone_streams(&parcel.streams)
-            .map_err(|e| SpawnError::setup("take the streams", errno_of(&e)))?,
+        streams: parcel
+            .streams
+            .take()
+            .ok_or(SpawnError::setup("take the streams", Errno::BADF))?,
         egress: parcel.egress.take(),
         gate,
         errors: File::from(tell_errors),
         report: File::from(tell_report),
         deadline: began_at.plus(wall),
     };
-    let directory = parts.group.and_then(Group::directory);
-    let born = sys::clone3(proof, namespaces(machine), directory)
+    let born = sys::clone3(proof, namespaces(machine))
         .map_err(|errno| SpawnError::setup("make the namespaces", errno))?;
     let Forked::Parent { pid, pidfd } = born else {
         drop(open);
@@ -158,11 +156,6 @@ fn pipe(without_waiting: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
         rustix::io::ioctl_fionbio(&read, true)?;
     }
     Ok((read, write))
-}
-
-fn clone_streams(streams: &[OwnedFd; 3]) -> io::Result<[OwnedFd; 3]> {
-    let [a, b, c] = streams;
-    Ok([a.try_clone()?, b.try_clone()?, c.try_clone()?])
 }
 
 fn namespaces(machine: &Machine) -> u64 {

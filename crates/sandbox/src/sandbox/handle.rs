@@ -17,7 +17,7 @@ use crate::feature::FeatureTable;
 use crate::frame;
 use crate::helper::ENV_HELPER;
 use crate::tree::KeeperCommand;
-use crate::wire::{self, NEWS_BYTES_MAX};
+use crate::wire::{self, NEWS_BYTES_MAX, Order};
 
 /// Enough for a loaded machine to try each feature once.
 const GREETING_WITHIN: Duration = Duration::from_secs(60);
@@ -82,9 +82,13 @@ impl Helper {
     }
 
     /// Hands over one order.
-    pub(super) async fn order(&self, order: u8, fds: &[BorrowedFd<'_>]) -> Result<(), SpawnError> {
+    pub(super) async fn order(
+        &self,
+        order: Order,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), SpawnError> {
         let sent = self.control.async_io(Interest::WRITABLE, || {
-            wire::send(self.control.as_fd(), &[order], fds).map_err(io::Error::from)
+            wire::send(self.control.as_fd(), &order.write(), fds).map_err(io::Error::from)
         });
         sent.await.map_err(|error| {
             self.give_up();

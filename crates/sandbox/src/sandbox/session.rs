@@ -21,9 +21,12 @@ use crate::error::{SpawnError, SweepError};
 use crate::exit::{Cause, Exit, Level};
 use crate::frame;
 use crate::kill::KillSwitch;
+use crate::policy::Resources;
 use crate::spec::{ProcessSpec, RunTag};
 use crate::sweep::{self, Target};
-use crate::wire::{self, Ended, NEWS_BYTES_MAX, News, ORDER_EGRESS, ORDER_WORK, Request, Why};
+use crate::wire::{
+    self, Ended, NEWS_BYTES_MAX, News, ORDER_EGRESS, ORDER_WORK, Order, Request, Why,
+};
 
 /// How long after the deadline that the sandbox itself keeps the caller steps in.
 const DEADLINE_SLACK: Duration = Duration::from_secs(1);
@@ -72,6 +75,7 @@ impl Session {
         let body = body.map_err(|e| failed("write the request", &e))?;
         send_order(
             helper,
+            confine.policy.resources,
             &theirs,
             &ends,
             &body,
@@ -216,6 +220,7 @@ fn start_proxy(confine: &SandboxConfine, tag: &RunTag) -> Result<(OwnedFd, Proxy
 
 async fn send_order(
     helper: &Helper,
+    limits: Resources,
     news: &OwnedFd,
     ends: &Ends,
     body: &OwnedFd,
@@ -229,16 +234,16 @@ async fn send_order(
         ends.stderr.as_fd(),
         body.as_fd(),
     ];
-    let mut order = 0;
+    let mut parts = 0;
     if let Some(work) = work {
         fds.push(work.as_fd());
-        order |= ORDER_WORK;
+        parts |= ORDER_WORK;
     }
     if let Some(egress) = egress {
         fds.push(egress.as_fd());
-        order |= ORDER_EGRESS;
+        parts |= ORDER_EGRESS;
     }
-    helper.order(order, &fds).await
+    helper.order(Order { parts, limits }, &fds).await
 }
 
 fn stream_pair() -> io::Result<(UnixStream, OwnedFd)> {

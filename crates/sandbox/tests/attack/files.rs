@@ -181,7 +181,8 @@ async fn race(arena: &Arena, outside: &Path, look: &str, clean: &str) {
     for _ in 0..60 {
         // A run may be refused; what it must not do is show what lies outside.
         if let Ok(exit) = arena.try_run(arena.spec("/bin/sh", &["-c", look])).await {
-            assert_eq!(text(&exit.stdout), clean, "{:?}", arena.who);
+            let said = text(&exit.stderr_tail);
+            assert_eq!(text(&exit.stdout), clean, "{:?} {exit:?} {said}", arena.who);
         }
     }
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
