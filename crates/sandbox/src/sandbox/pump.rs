@@ -95,37 +95,68 @@ impl Pump {
 
     fn pull_stdout(&mut self) -> usize {
         let bytes = pull(&mut self.stdout, &mut self.chunk);
-        let room = self.kept.stdout_max - self.kept.stdout.len();
-        self.kept.overflow |= bytes > room;
-        self.kept.stdout.extend(&self.chunk[..bytes.min(room)]);
+        self.kept.add_stdout(&self.chunk[..bytes]);
         bytes
     }
 
     fn pull_stderr(&mut self) -> usize {
         let bytes = pull(&mut self.stderr, &mut self.chunk);
-        let kept = &mut self.kept;
-        kept.stderr.extend(&self.chunk[..bytes]);
-        // Cut only now and then, so that a flood is not moved byte by byte.
-        if kept.stderr.len() > kept.stderr_max + 16 * CHUNK_BYTES {
-            keep_tail(&mut kept.stderr, kept.stderr_max);
-        }
+        self.kept.add_stderr(&self.chunk[..bytes]);
         bytes
     }
 
     /// Reads what is left in the pipes of a dead run. Returns what was kept, and whether
     /// standard output went over its limit.
     pub(super) fn finish(mut self) -> (Vec<u8>, Vec<u8>, bool) {
-        while !self.kept.overflow && self.pull_stdout() > 0 {}
+        // Past the runtime, which may not have heard yet that there is something to read.
+        let plain = |pipe: Option<Receiver>| pipe.and_then(|pipe| pipe.into_nonblocking_fd().ok());
+        let (stdout, stderr) = (plain(self.stdout.take()), plain(self.stderr.take()));
+        while !self.kept.overflow {
+            match read(stdout.as_ref(), &mut self.chunk) {
+                0 => break,
+                bytes => self.kept.add_stdout(&self.chunk[..bytes]),
+            }
+        }
         let mut drained = 0;
         while drained < DRAIN_BYTES_MAX {
-            match self.pull_stderr() {
+            match read(stderr.as_ref(), &mut self.chunk) {
                 0 => break,
-                bytes => drained += bytes,
+                bytes => {
+                    self.kept.add_stderr(&self.chunk[..bytes]);
+                    drained += bytes;
+                }
             }
         }
         let mut kept = self.kept;
         keep_tail(&mut kept.stderr, kept.stderr_max);
         (kept.stdout, kept.stderr, kept.overflow)
+    }
+}
+
+impl Kept {
+    fn add_stdout(&mut self, bytes: &[u8]) {
+        let room = self.stdout_max - self.stdout.len();
+        self.overflow |= bytes.len() > room;
+        self.stdout.extend(&bytes[..bytes.len().min(room)]);
+    }
+
+    fn add_stderr(&mut self, bytes: &[u8]) {
+        self.stderr.extend(bytes);
+        // Cut only now and then, so that a flood is not moved byte by byte.
+        if self.stderr.len() > self.stderr_max + 16 * CHUNK_BYTES {
+            keep_tail(&mut self.stderr, self.stderr_max);
+        }
+    }
+}
+
+/// What can be read at once; 0 at the end, and when there is nothing.
+fn read(pipe: Option<&OwnedFd>, chunk: &mut [u8]) -> usize {
+    let Some(pipe) = pipe else { return 0 };
+    loop {
+        match rustix::io::read(pipe, &mut *chunk) {
+            Err(rustix::io::Errno::INTR) => {}
+            done => return done.unwrap_or(0),
+        }
     }
 }
 
