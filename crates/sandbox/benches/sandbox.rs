@@ -43,6 +43,7 @@ async fn bench(calls: usize) {
         helper: KeeperCommand::this_program(&[KEEPER]),
         helpers: 2,
         policy,
+        give_work: false,
         egress_log: None,
     };
     let confine = SandboxConfine::start(options).await.expect("a sandbox");

@@ -34,6 +34,8 @@ const FDS_MAX: usize = 8;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) policy: Policy,
+    /// Whether the working directory is to become the program's own.
+    pub(crate) give_work: bool,
     /// Without its standard input.
     pub(crate) spec: ProcessSpec,
 }

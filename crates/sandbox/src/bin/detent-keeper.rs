@@ -95,6 +95,7 @@ fn options(policy: Policy) -> SandboxOptions {
         helper: KeeperCommand::this_program(&[]),
         helpers: 1,
         policy,
+        give_work: false,
         egress_log: None,
     }
 }

@@ -83,8 +83,6 @@ pub(super) fn tell(errors: &mut File, error: &SpawnError) -> ! {
 }
 
 fn build(plan: &Plan<'_>) -> Result<(), SpawnError> {
-    // Not spared as the seat is that it was forked from; and before it has another /proc.
-    let _ = std::fs::write("/proc/self/oom_score_adj", "0");
     match rustix::io::read(&plan.gate, &mut [0; 1]) {
         Ok(1) => {}
         _ => sys::exit_now(NOT_BUILT),

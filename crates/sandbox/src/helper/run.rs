@@ -173,15 +173,15 @@ fn namespaces(machine: &Machine) -> u64 {
     works.fold(0, |all, (_, flag)| all | u64::from(flag.cast_unsigned()))
 }
 
-/// Makes the working directory ready to be mounted, and the program's own where it may
-/// write there.
+/// Makes the working directory ready to be mounted, and the program's own where the caller
+/// gives it away.
 fn work(parts: &Parts<'_>, opened: Option<OwnedFd>) -> Result<Option<WorkDirectory>, SpawnError> {
     let Some(opened) = opened else {
         return Ok(None);
     };
     let privileged = matches!(parts.machine.ids, super::ids::Ids::Apart);
     let read_write = parts.request.policy.files.work == Work::ReadWrite;
-    if privileged && read_write {
+    if privileged && read_write && parts.request.give_work {
         let (uid, gid) = parts.machine.ids.outside();
         let flags = rustix::fs::AtFlags::EMPTY_PATH;
         rustix::fs::chownat(&opened, "", Some(uid), Some(gid), flags)

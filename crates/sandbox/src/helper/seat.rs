@@ -28,8 +28,6 @@ use crate::wire::{self, Ended, NEWS_BYTES_MAX, News, ORDER_BYTES, Order, Why};
 
 /// Compiled policies that a seat keeps.
 const POLICIES_MAX: usize = 8;
-/// A seat is the last to go when its group is out of memory.
-const OOM_SCORE: &str = "-900";
 /// How many processes of a group are ours: the seat and the sandbox's first process.
 pub(super) const OWN_PROCESSES: u32 = 2;
 
@@ -104,8 +102,6 @@ fn sit(
     if followed.is_err() || rustix::process::getppid() != Some(helper) {
         sys::exit_now(1)
     }
-    // Needs a privilege; who lacks it has no limit on memory to fear either.
-    let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     let mut place = Place {
         proof,
         machine,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Files, Network, Policy, Resources, Work, wrong};
 use crate::error::SpawnError;
@@ -56,7 +56,45 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Policy, SpawnError> {
     merged.complete(name)
 }
 
-#[derive(Default, Deserialize)]
+/// The whole policy as a file that extends nothing.
+pub(super) fn write(policy: &Policy) -> Result<String, String> {
+    let (files, bounds) = (policy.files.clone(), policy.resources);
+    let file = PolicyFile {
+        extends: None,
+        allow_degraded: policy.allow_degraded.clone(),
+        files: FilesPart {
+            read_only: files.read_only,
+            written: files.written,
+            devices: files.devices,
+            tmp_mib_max: Some(files.tmp_mib_max),
+            tmp_files_max: Some(files.tmp_files_max),
+            shm_mib_max: Some(files.shm_mib_max),
+            file_mib_max: Some(files.file_mib_max),
+            work: Some(files.work),
+            work_at: Some(files.work_at),
+            work_mib_max: Some(files.work_mib_max),
+            work_protected: files.work_protected,
+        },
+        resources: ResourcesPart {
+            memory_mib_max: Some(bounds.memory_mib_max),
+            processes_max: Some(bounds.processes_max),
+            cpu_percent_max: Some(bounds.cpu_percent_max),
+            open_files_max: Some(bounds.open_files_max),
+        },
+        network: NetworkPart {
+            allow: policy.network.allow.clone(),
+            allow_private: policy.network.allow_private.clone(),
+        },
+        seccomp: SeccompPart {
+            deny: policy.denied_calls.clone(),
+            socket_families: policy.socket_families.clone(),
+        },
+        environment: policy.environment.clone(),
+    };
+    toml::to_string_pretty(&file).map_err(|error| error.to_string())
+}
+
+#[derive(Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct PolicyFile {
     extends: Option<String>,
@@ -68,7 +106,7 @@ struct PolicyFile {
     environment: BTreeMap<String, String>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct FilesPart {
     read_only: Vec<PathBuf>,
@@ -84,7 +122,7 @@ struct FilesPart {
     work_protected: Vec<PathBuf>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct ResourcesPart {
     memory_mib_max: Option<u32>,
@@ -93,14 +131,14 @@ struct ResourcesPart {
     open_files_max: Option<u32>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct NetworkPart {
     allow: Vec<String>,
     allow_private: Vec<String>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct SeccompPart {
     deny: Vec<String>,

@@ -121,6 +121,14 @@ impl Policy {
         Ok(policy)
     }
 
+    /// All its values as a file would say them, without what it extends.
+    ///
+    /// # Errors
+    /// [`SpawnError::Policy`] when a path of it is no text.
+    pub fn to_toml(&self) -> Result<String, SpawnError> {
+        file::write(self).map_err(|reason| wrong(&self.name, &reason))
+    }
+
     /// Whether the program has a way out through the egress proxy.
     #[must_use]
     pub fn has_network(&self) -> bool {
@@ -273,6 +281,15 @@ mod tests {
             };
             let refused = Policy::from_toml("mine", &text).unwrap_err().to_string();
             assert!(refused.contains(place), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_policy_that_is_written_reads_as_the_same() {
+        for name in Policy::BUILTIN {
+            let policy = Policy::builtin(name).unwrap();
+            let text = policy.to_toml().unwrap();
+            assert_eq!(Policy::from_toml(name, &text).unwrap(), policy);
         }
     }
 

@@ -4,7 +4,7 @@ mod handle;
 mod pump;
 mod session;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use tokio::sync::{Mutex, oneshot};
 
 use crate::confine::{Confine, Started};
@@ -43,6 +44,10 @@ pub struct SandboxOptions {
     pub helpers: usize,
     /// What every run is permitted.
     pub policy: Policy,
+    /// Whether a helper that is root makes the working directory the program's own where
+    /// the policy lets it write there (chown, without what is in it). For directories that
+    /// were made for the run; without it the program writes what others may.
+    pub give_work: bool,
     /// Who hears what the egress proxy decided.
     pub egress_log: Option<Arc<dyn EgressLog>>,
 }
@@ -57,6 +62,7 @@ pub struct SandboxConfine {
     helpers: Arc<Helpers>,
     policy: Arc<Policy>,
     rules: Arc<Rules>,
+    give_work: bool,
     egress_log: Option<Arc<dyn EgressLog>>,
     table: Arc<FeatureTable>,
     level: Level,
@@ -89,12 +95,16 @@ impl SandboxConfine {
             slots,
             next: AtomicUsize::new(0),
         };
-        Self::with(
-            Arc::new(helpers),
-            Arc::new(table),
-            options.policy,
-            options.egress_log,
-        )
+        let confine = Self {
+            helpers: Arc::new(helpers),
+            level: Level::sandbox(&table.missing()),
+            table: Arc::new(table),
+            rules: Arc::default(),
+            policy: Arc::new(options.policy.clone()),
+            give_work: options.give_work,
+            egress_log: options.egress_log,
+        };
+        confine.with_policy(options.policy)
     }
 
     /// The same helpers with another policy.
@@ -102,29 +112,16 @@ impl SandboxConfine {
     /// # Errors
     /// [`SpawnError::FeatureMissing`], [`SpawnError::Policy`].
     pub fn with_policy(&self, policy: Policy) -> Result<Self, SpawnError> {
-        let (helpers, table) = (Arc::clone(&self.helpers), Arc::clone(&self.table));
-        Self::with(helpers, table, policy, self.egress_log.clone())
-    }
-
-    fn with(
-        helpers: Arc<Helpers>,
-        table: Arc<FeatureTable>,
-        policy: Policy,
-        egress_log: Option<Arc<dyn EgressLog>>,
-    ) -> Result<Self, SpawnError> {
-        table.require(&policy.allow_degraded)?;
+        self.table.require(&policy.allow_degraded)?;
         let wrong = |reason| SpawnError::Policy {
             policy: policy.name.clone(),
             reason,
         };
         let rules = Rules::new(&policy.network).map_err(wrong)?;
         Ok(Self {
-            helpers,
-            level: Level::sandbox(&table.missing()),
-            table,
             rules: Arc::new(rules),
             policy: Arc::new(policy),
-            egress_log,
+            ..self.clone()
         })
     }
 
@@ -202,11 +199,27 @@ impl Confine for SandboxConfine {
 
 /// The directory itself, so that what is mounted is what was looked at.
 fn open_work(cwd: &Path) -> Result<OwnedFd, SpawnError> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(cwd, flags, Mode::empty()).map_err(|errno| SpawnError::Cwd {
+    let failed = |errno: Errno| SpawnError::Cwd {
         cwd: cwd.to_owned(),
         errno: errno.raw_os_error(),
-    })
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(cwd, flags, Mode::empty()).map_err(failed)?;
+    let itself = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    let real = std::fs::read_link(itself)
+        .map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+    if is_the_system(&real) {
+        return Err(SpawnError::InvalidSpec {
+            reason: format!("{} is no place to work in", real.display()),
+        });
+    }
+    Ok(opened)
+}
+
+/// Whether a directory shows the machine rather than somebody's work.
+fn is_the_system(real: &Path) -> bool {
+    let kernel = ["/proc", "/sys", "/dev"];
+    real == Path::new("/") || kernel.iter().any(|top| real.starts_with(top))
 }
 
 /// All of them at the same time.

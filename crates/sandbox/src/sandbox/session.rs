@@ -69,6 +69,7 @@ impl Session {
         };
         let request = Request {
             policy: confine.policy.as_ref().clone(),
+            give_work: confine.give_work,
             spec,
         };
         let body = frame::encode(&request).and_then(|bytes| wire::in_memory(&bytes));

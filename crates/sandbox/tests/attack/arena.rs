@@ -68,6 +68,7 @@ impl Arena {
             helper: helper(who),
             helpers: 1,
             policy,
+            give_work: true,
             egress_log: log,
         };
         let work = tempfile::tempdir().unwrap();

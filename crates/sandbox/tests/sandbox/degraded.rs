@@ -33,6 +33,7 @@ async fn as_nobody(policy: Policy) -> Result<SandboxConfine, SpawnError> {
         },
         helpers: 1,
         policy,
+        give_work: true,
         egress_log: None,
     };
     SandboxConfine::start(options).await

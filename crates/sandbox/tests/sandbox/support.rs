@@ -34,6 +34,7 @@ pub(crate) async fn try_confine(policy: Policy) -> Result<SandboxConfine, SpawnE
         },
         helpers: 1,
         policy,
+        give_work: true,
         egress_log: None,
     };
     SandboxConfine::start(options).await

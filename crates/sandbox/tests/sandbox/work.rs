@@ -77,3 +77,16 @@ async fn a_directory_that_is_none_is_named() {
         .await;
     assert!(matches!(ended, Err(SpawnError::Cwd { .. })), "{ended:?}");
 }
+
+#[tokio::test]
+async fn the_machine_itself_is_no_place_to_work_in() {
+    let confine = confine(policy()).await;
+    for place in ["/", "/proc/self", "/sys", "/dev/shm", "/proc/self/root"] {
+        let spec = spec(std::path::Path::new(place), "true", &[]);
+        let refused = confine.run(spec, KillSwitch::new()).await;
+        assert!(
+            matches!(refused, Err(SpawnError::InvalidSpec { .. })),
+            "{place}: {refused:?}"
+        );
+    }
+}
