@@ -176,7 +176,7 @@ fn wrapped(bwrap: &Path) -> tokio::process::Command {
     }
     command.args(["--size", "67108864", "--tmpfs", "/tmp"]);
     command.args(["--size", "16777216", "--tmpfs", "/dev/shm"]);
-    command.args(["--size", "67108864", "--tmpfs", "/work", "--chdir", "/work"]);
+    command.args(["--size", "67108864", "--tmpfs", "/job", "--chdir", "/job"]);
     command.args(["--proc", "/proc", "--remount-ro", "/", "--", "/bin/true"]);
     command
 }

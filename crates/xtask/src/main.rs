@@ -1,4 +1,4 @@
-//! The repository's own chores: `cargo xtask setup|test|sim|chaos|attack|bench|docs|tidy`.
+//! The repository's own chores: `cargo xtask setup|test|sim|chaos|attack|test-vm|bench|docs|tidy`.
 //!
 //! Promises: a chore says what it runs before it runs it, shows the output as it comes,
 //! and ends with a non-zero exit code when anything failed. Depends on nothing of the
@@ -10,6 +10,7 @@ mod run;
 mod setup;
 mod stages;
 mod tidy;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -26,6 +27,7 @@ Usage: cargo xtask CHORE [OPTIONS]
   chaos [--rounds N]       the kill table on the real binary (default 20 rounds; DETENT_SEED
                            runs the same kills again)
   attack [FILTER]          the attacks on the sandbox; ends with how many it contained
+  test-vm                  the sandbox's tests on a kernel of their own, in an emulator
   bench [NAME] ...         one benchmark (default: loop); further arguments go to it
   docs                     write the pages about error codes from the table of codes
   tidy                     the rules of the house, without building anything
@@ -67,6 +69,7 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "test" => stages::test(rest),
         "sim" => chores::sim(rest).map_err(Failure::Failed),
         "attack" => attack::attack(rest),
+        "test-vm" => vm::test_vm(rest),
         "bench" => chores::bench(rest),
         "chaos" => chores::chaos(rest),
         "setup" => bare(rest, setup::setup),

@@ -80,7 +80,7 @@ def mounts():
         "umount": call(166, text("/proc"), 2),
         "fsopen": call(430, text("tmpfs"), 0),
         "open_tree": call(428, -100, text("/"), 1),
-        "move_mount": call(429, -100, text("/tmp"), -100, text("/work"), 0),
+        "move_mount": call(429, -100, text("/tmp"), -100, text("/job"), 0),
         "mount_setattr": call(442, -100, text("/"), 0, 0, 0),
         "pivot_root": call(155, text("/"), text("/")),
         "chroot": call(161, text("/tmp")),
@@ -213,27 +213,27 @@ def hardware():
 def escapes():
     os.symlink("/etc/shadow", "/tmp/link")
     os.symlink("/proc/1/root", "/tmp/root")
-    return reads(["/tmp/link", "/tmp/root", "/work/../../../../root/.bashrc", "/work/../etc/shadow",
+    return reads(["/tmp/link", "/tmp/root", "/job/../../../../root/.bashrc", "/job/../etc/shadow",
                   "/proc/self/root/etc/shadow", "/proc/self/cwd/../../../root"])
 
 
 def hardlinks():
     return {
         "usr": attempt(lambda: os.link("/usr/bin/env", "/tmp/env")),
-        "work": attempt(lambda: os.link("/usr/bin/env", "/work/env")),
+        "work": attempt(lambda: os.link("/usr/bin/env", "/job/env")),
     }
 
 
 def swap_links():
     """Swaps a result between a file and a link to a secret, until it is killed."""
-    with open("/work/plain", "w") as file:
+    with open("/job/plain", "w") as file:
         file.write("plain")
-    os.symlink(sys.argv[2], "/work/evil")
+    os.symlink(sys.argv[2], "/job/evil")
     print("swapping", flush=True)
     while True:
         for name in ("plain", "evil"):
-            os.link("/work/" + name, "/work/next", follow_symlinks=False)
-            os.rename("/work/next", "/work/result")
+            os.link("/job/" + name, "/job/next", follow_symlinks=False)
+            os.rename("/job/next", "/job/result")
 
 
 def descriptors():
@@ -244,16 +244,16 @@ def descriptors():
 
 def protected():
     return {
-        "hook": attempt(lambda: open("/work/.git/hooks/pre-commit", "w")),
-        "new_hook": attempt(lambda: open("/work/.git/hooks/post-checkout", "w")),
-        "config": attempt(lambda: open("/work/.git/config", "a")),
-        "bashrc": attempt(lambda: open("/work/.bashrc", "a")),
-        "unlink": attempt(lambda: os.unlink("/work/.bashrc")),
-        "rename_over": attempt(lambda: (open("/work/n", "w"), os.rename("/work/n", "/work/.bashrc"))),
-        "rename_hooks": attempt(lambda: os.rename("/work/.git/hooks", "/work/.git/old")),
-        "rename_git": attempt(lambda: os.rename("/work/.git", "/work/old")),
-        "index": attempt(lambda: open("/work/.git/index", "w")),
-        "file": attempt(lambda: open("/work/file", "w")),
+        "hook": attempt(lambda: open("/job/.git/hooks/pre-commit", "w")),
+        "new_hook": attempt(lambda: open("/job/.git/hooks/post-checkout", "w")),
+        "config": attempt(lambda: open("/job/.git/config", "a")),
+        "bashrc": attempt(lambda: open("/job/.bashrc", "a")),
+        "unlink": attempt(lambda: os.unlink("/job/.bashrc")),
+        "rename_over": attempt(lambda: (open("/job/n", "w"), os.rename("/job/n", "/job/.bashrc"))),
+        "rename_hooks": attempt(lambda: os.rename("/job/.git/hooks", "/job/.git/old")),
+        "rename_git": attempt(lambda: os.rename("/job/.git", "/job/old")),
+        "index": attempt(lambda: open("/job/.git/index", "w")),
+        "file": attempt(lambda: open("/job/file", "w")),
     }
 
 
@@ -282,12 +282,12 @@ def fill_shm():
 
 
 def fill_work():
-    return fill("/work")
+    return fill("/job")
 
 
 def one_large_file():
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    with open("/work/large", "wb") as file:
+    with open("/job/large", "wb") as file:
         return attempt(lambda: file.truncate(1 << 40))
 
 

@@ -123,16 +123,13 @@ async fn case_28_a_working_directory_through_a_descriptor() {
         rustix::io::fcntl_setfd(&host, rustix::io::FdFlags::empty()).unwrap();
         let seen = arena.ask("descriptors", &[]).await;
         assert_eq!(seen["entered"], json!([]), "{seen}");
-        assert_eq!(seen["cwd"], "/work", "{seen}");
+        assert_eq!(seen["cwd"], "/job", "{seen}");
         // Asked for as the working directory it is that directory, and no way further up.
         let work = fs::File::open(arena.work()).unwrap();
         let mut spec = arena.attack("descriptors", &[]);
         spec.cwd = format!("/proc/{}/fd/{}", std::process::id(), work.as_raw_fd()).into();
         match arena.try_run(spec).await {
-            Ok(exit) => assert!(
-                text(&exit.stdout).contains("\"cwd\": \"/work\""),
-                "{exit:?}"
-            ),
+            Ok(exit) => assert!(text(&exit.stdout).contains("\"cwd\": \"/job\""), "{exit:?}"),
             Err(error) => assert!(!error.may_have_started(), "{error}"),
         }
     })

@@ -14,7 +14,7 @@ async fn what_a_program_writes_is_there_afterwards() {
     let script = "pwd; cat in; echo made > out; mkdir sub; echo deep > sub/file";
     let exit = run(policy(), spec(dir.path(), "/bin/sh", &["-c", script])).await;
     assert_eq!(exit.cause, Cause::Exited(0), "{}", text(&exit.stderr_tail));
-    assert_eq!(text(&exit.stdout), "/work\ngiven");
+    assert_eq!(text(&exit.stdout), "/job\ngiven");
     assert_eq!(
         fs::read_to_string(dir.path().join("out")).unwrap(),
         "made\n"
