@@ -24,7 +24,7 @@ and the reason, and ends with 0.
 
 /// Start to power-off on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(180);
-const PROGRAMS: [&str; 24] = [
+const PROGRAMS: [&str; 26] = [
     "sh",
     "mount",
     "cat",
@@ -49,6 +49,8 @@ const PROGRAMS: [&str; 24] = [
     "dmesg",
     "poweroff",
     "uname",
+    "tail",
+    "chown",
 ];
 const INIT: &str = r#"#!/bin/sh
 export PATH=/bin
@@ -72,12 +74,29 @@ mount -t tmpfs shm /dev/shm
 mount -t cgroup2 none /sys/fs/cgroup
 uname -r
 $(cat /keeper) features
+# What a service manager delegates to a user: a group, and a leaf in it to sit in.
+G=/sys/fs/cgroup
+echo "+cpu +memory +pids" > $G/cgroup.subtree_control
+mkdir -p $G/unit/supervisor
+for at in unit unit/cgroup.procs unit/cgroup.subtree_control unit/supervisor/cgroup.procs; do
+  chown 65534 $G/$at
+done
+AS="/usr/bin/setpriv --reuid 65534 --regid 65534 --clear-groups --"
+sh -c "echo 0 > $G/unit/supervisor/cgroup.procs; exec $AS $(cat /keeper) features" > /tmp/inside
+echo "delegated: features ended with $?"
+$AS $(cat /keeper) features > /tmp/outside
+echo "not delegated: features ended with $?"
+cat /tmp/inside /tmp/outside
 /root/tests --test-threads 1 --skip runtimes --skip first_line
 echo "tests ended with $?"
 echo o > /proc/sysrq-trigger
 sleep 60
 "#;
-const PASSED: &str = "tests ended with 0";
+const PASSED: [&str; 3] = [
+    "tests ended with 0",
+    "\ndelegated: features ended with 0",
+    "not delegated: features ended with 1",
+];
 
 /// Runs the chore.
 pub(crate) fn test_vm(args: &[String]) -> Result<(), Failure> {
@@ -322,7 +341,10 @@ fn boot(kernel: &Path, initrd: &Path) -> Result<(), String> {
     let said = fs::read_to_string(&log).unwrap_or_default();
     println!("{}", said.trim_end());
     println!("test-vm: {} s", begin.elapsed().as_secs());
-    if said.contains(PASSED) {
+    if PASSED
+        .iter()
+        .all(|line| said.replace('\r', "").contains(line))
+    {
         return Ok(());
     }
     Err(format!(

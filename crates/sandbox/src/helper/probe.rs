@@ -75,12 +75,32 @@ pub(super) fn probe(proof: OneThread) -> Machine {
         ),
     );
     let landlock = match sys::landlock_abi() {
-        Ok(abi) => Finding::Present(format!("version {abi}")),
+        Ok(abi) => Finding::Present(landlock(abi)),
         Err(errno) => missing("landlock_create_ruleset", errno),
     };
     table.put(Feature::Landlock, landlock);
     let groups = control_groups(proof, &mut table);
     Machine { table, ids, groups }
+}
+
+/// What a version of landlock can do; what it cannot is held by namespaces and seccomp.
+fn landlock(abi: u32) -> String {
+    let later = [
+        (2, "renames across folders"),
+        (3, "truncating files"),
+        (4, "ports"),
+        (5, "device commands"),
+        (6, "signals and abstract sockets"),
+    ];
+    let lacking: Vec<_> = later
+        .into_iter()
+        .filter(|(since, _)| abi < *since)
+        .collect();
+    let names: Vec<_> = lacking.into_iter().map(|(_, what)| what).collect();
+    if names.is_empty() {
+        return format!("version {abi}");
+    }
+    format!("version {abi}, without rules about {}", names.join(", "))
 }
 
 /// Prefers users of the sandbox's own; a root that is itself in a container may have none
@@ -273,5 +293,20 @@ fn missing(what: &str, errno: Errno) -> Finding {
     Finding::Missing {
         tried: what.to_owned(),
         errno: errno.raw_os_error(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_old_landlock_lacks_is_said() {
+        assert_eq!(landlock(7), "version 7");
+        let old = landlock(3);
+        assert!(
+            old.contains("ports") && !old.contains("truncating"),
+            "{old}"
+        );
     }
 }

@@ -96,6 +96,25 @@ async fn too_many_processes_are_the_reason_of_a_failure() {
 }
 
 #[tokio::test]
+async fn too_much_memory_is_the_reason_of_an_end() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP: needs control groups");
+        return;
+    }
+    let mut policy = scratch();
+    policy.resources.memory_mib_max = 32;
+    let confine = confine(policy).await;
+    // It keeps as much as it is asked for, to show the end of it.
+    let hoard = "echo before; head -c 300000000 /dev/zero | tail -c 200000000 >/dev/null; exit $?";
+    // Twice: what makes the sandboxes may have been killed along.
+    for _ in 0..2 {
+        let exit = confine.run(sh(hoard), KillSwitch::new()).await.unwrap();
+        assert_eq!(exit.end(), End::Oom, "{exit:?}");
+        assert_eq!(text(&exit.stdout), "before\n");
+    }
+}
+
+#[tokio::test]
 async fn half_a_processor_is_half_a_processor() {
     let mut policy = scratch();
     policy.resources.cpu_percent_max = 20;

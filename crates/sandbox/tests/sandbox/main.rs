@@ -4,6 +4,7 @@
 
 mod basics;
 mod degraded;
+mod fuzz;
 mod leftovers;
 mod support;
 mod work;
