@@ -1,14 +1,14 @@
-//! The system calls that fail, as programs for the kernel: one per action, because a
-//! filter of the compiler has one action for what it matches. It must not know why a
-//! policy denies a call.
+//! The system calls that fail, as programs for the kernel: one for those that depend on
+//! their arguments, and one for the others. It must not know why a policy denies a call.
 
 use std::collections::BTreeMap;
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, sock_filter,
+    SeccompRule, TargetArch,
 };
 
+use super::search::search;
 use crate::error::SpawnError;
 use crate::policy::{Policy, syscalls};
 
@@ -29,36 +29,32 @@ const NEW_NAMESPACES: [libc::c_int; 8] = [
 /// Input put into a terminal as if typed, and the console's own multiplexer.
 const TERMINAL_COMMANDS: [u64; 2] = [libc::TIOCSTI, 0x541c];
 
-/// The filters of a policy, to be applied in this order.
+/// The filters of a policy: the kernel applies all of them, and the strictest answer holds.
 ///
 /// `inet` says whether sockets to the network may be made at all.
 pub(super) fn filters(policy: &Policy, inet: bool) -> Result<Vec<BpfProgram>, SpawnError> {
-    let mut filters = vec![
-        compile(
-            policy,
-            denied(policy, inet).map_err(|e| wrong(policy, &e))?,
-            libc::EPERM,
-        )?,
-        // The C library falls back to clone, whose flags a filter can read.
-        compile(
-            policy,
-            Rules::from([(libc::SYS_clone3, vec![])]),
-            libc::ENOSYS,
-        )?,
-    ];
-    if cfg!(target_arch = "x86_64") {
-        filters.push(no_x32());
-    }
-    Ok(filters)
+    let by_argument = by_argument(policy, inet).map_err(|e| wrong(policy, &e))?;
+    Ok(vec![
+        compile(policy, by_argument, libc::EPERM)?,
+        search(&by_number(policy)),
+    ])
 }
 
-fn denied(policy: &Policy, inet: bool) -> Result<Rules, seccompiler::BackendError> {
+/// Calls that fail whatever their arguments are, with their error numbers.
+fn by_number(policy: &Policy) -> BTreeMap<u32, i32> {
+    let numbers = policy
+        .denied_calls
+        .iter()
+        .filter_map(|name| syscalls::number(name));
+    let numbers = numbers.filter_map(|number| u32::try_from(number).ok());
+    let mut denied: BTreeMap<u32, i32> = numbers.map(|number| (number, libc::EPERM)).collect();
+    // The C library falls back to clone, whose flags a filter can read.
+    denied.extend(u32::try_from(libc::SYS_clone3).map(|clone3| (clone3, libc::ENOSYS)));
+    denied
+}
+
+fn by_argument(policy: &Policy, inet: bool) -> Result<Rules, seccompiler::BackendError> {
     let mut rules = Rules::new();
-    for name in &policy.denied_calls {
-        if let Some(number) = syscalls::number(name) {
-            rules.insert(number, vec![]);
-        }
-    }
     let bit = |flag: libc::c_int| {
         let flag = u64::from(flag.cast_unsigned());
         one(
@@ -69,11 +65,11 @@ fn denied(policy: &Policy, inet: bool) -> Result<Rules, seccompiler::BackendErro
         )
     };
     let flags: Result<Vec<_>, _> = NEW_NAMESPACES.into_iter().map(bit).collect();
-    rules.entry(libc::SYS_clone).or_insert(flags?);
+    rules.insert(libc::SYS_clone, flags?);
     // The kernel reads 32 bits of the command: whatever stands above must not matter.
     let command = |value| one(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
     let commands: Result<Vec<_>, _> = TERMINAL_COMMANDS.into_iter().map(command).collect();
-    rules.entry(libc::SYS_ioctl).or_insert(commands?);
+    rules.insert(libc::SYS_ioctl, commands?);
     for call in [libc::SYS_socket, libc::SYS_socketpair] {
         rules.insert(call, vec![other_families(policy, inet)?]);
     }
@@ -127,23 +123,6 @@ fn compile(policy: &Policy, rules: Rules, errno: i32) -> Result<BpfProgram, Spaw
     SeccompFilter::new(rules, SeccompAction::Allow, refusal, arch)
         .and_then(BpfProgram::try_from)
         .map_err(|error| wrong(policy, &error))
-}
-
-/// Calls of the x32 table have bit 30 set, and so miss every number above; the compiler
-/// has no condition on the number.
-fn no_x32() -> BpfProgram {
-    const LOAD_NUMBER: u16 = 0x20;
-    const JUMP_IF_GE: u16 = 0x35;
-    const RETURN: u16 = 0x06;
-    const X32: u32 = 0x4000_0000;
-    let line = |code, jt, jf, k| sock_filter { code, jt, jf, k };
-    let enosys = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
-    vec![
-        line(LOAD_NUMBER, 0, 0, 0),
-        line(JUMP_IF_GE, 0, 1, X32),
-        line(RETURN, 0, 0, enosys),
-        line(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ]
 }
 
 fn wrong(policy: &Policy, error: &dyn std::fmt::Display) -> SpawnError {

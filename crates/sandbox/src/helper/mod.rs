@@ -10,6 +10,7 @@ mod init;
 mod probe;
 mod root;
 mod run;
+mod search;
 mod seat;
 mod serve;
 mod tool;

@@ -213,11 +213,10 @@ fn control_groups(proof: OneThread, table: &mut FeatureTable) -> Option<(Base, V
                 })
             }
             Err(error) => {
-                let errno = match &error {
-                    SpawnError::Setup { errno, .. } => *errno,
-                    _ => 0,
+                let (tried, errno) = match error {
+                    SpawnError::Setup { stage, errno } => (stage, errno),
+                    other => (other.to_string(), 0),
                 };
-                let tried = error.to_string();
                 Finding::Missing { tried, errno }
             }
         };
