@@ -84,6 +84,9 @@ pub(super) struct Parts<'a> {
     pub(super) machine: &'a Machine,
     pub(super) request: &'a Request,
     pub(super) filters: &'a [BpfProgram],
+    /// Whether the maker itself has no network, so that a run without one needs none of
+    /// its own.
+    pub(super) apart: bool,
 }
 
 /// Makes the first process; it builds the rest by itself.
@@ -114,7 +117,7 @@ pub(super) fn give_birth(
         report: File::from(tell_report),
         deadline: began_at.plus(wall),
     };
-    let born = sys::clone3(proof, namespaces(machine))
+    let born = sys::clone3(proof, namespaces(parts))
         .map_err(|errno| SpawnError::setup("make the namespaces", errno))?;
     let Forked::Parent { pid, pidfd } = born else {
         drop(open);
@@ -158,7 +161,12 @@ fn pipe(without_waiting: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((read, write))
 }
 
-fn namespaces(machine: &Machine) -> u64 {
+/// The namespaces of a run. Making one for the network is the dearest of all, so a run that
+/// has no network shares its maker's empty one: it is alone in there, and belongs to users
+/// who may change nothing of it.
+fn namespaces(parts: &Parts<'_>) -> u64 {
+    let machine = parts.machine;
+    let shared = parts.apart && !parts.request.policy.has_network();
     let flags = [
         (Feature::UserNamespace, libc::CLONE_NEWUSER),
         (Feature::MountNamespace, libc::CLONE_NEWNS),
@@ -167,9 +175,10 @@ fn namespaces(machine: &Machine) -> u64 {
         (Feature::IpcNamespace, libc::CLONE_NEWIPC),
         (Feature::UtsNamespace, libc::CLONE_NEWUTS),
     ];
-    let works = flags
-        .into_iter()
-        .filter(|(feature, _)| machine.table.has(*feature));
+    let works = flags.into_iter().filter(|(feature, _)| {
+        let needed = *feature != Feature::NetworkNamespace || !shared;
+        needed && machine.table.has(*feature)
+    });
     works.fold(0, |all, (_, flag)| all | u64::from(flag.cast_unsigned()))
 }
 

@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, pidfd_send_signal};
 use seccompiler::BpfProgram;
 
 use super::filter;
+use super::ids::Ids;
 use super::init::REPORT_BYTES;
 use super::probe::Machine;
 use super::run::{self, Born, Parcel, Parts};
@@ -102,7 +103,10 @@ fn sit(
     if followed.is_err() || rustix::process::getppid() != Some(helper) {
         sys::exit_now(1)
     }
+    // Only who may do it without a user namespace; the others make one for each run.
+    let apart = machine.ids == Ids::Apart && sys::leave_network().is_ok();
     let mut place = Place {
+        apart,
         proof,
         machine,
         limits,
@@ -131,6 +135,8 @@ fn sit(
 }
 
 struct Place<'a> {
+    /// Whether this process is in a network namespace with nothing in it.
+    apart: bool,
     proof: OneThread,
     machine: &'a Machine,
     limits: Resources,
@@ -179,6 +185,7 @@ impl Place<'_> {
             machine: self.machine,
             request: &request,
             filters: &self.compiled[at].1,
+            apart: self.apart,
         };
         let born = run::give_birth(self.proof, &parts, parcel)?;
         Ok(Running {
