@@ -57,11 +57,11 @@ export PATH=/bin
 if [ ! -e /switched ]; then
   # The root of an initial file system cannot be changed; one in memory can.
   mount -t tmpfs new /new
-  for part in usr root etc init bin lib lib64 keeper; do cp -a /$part /new/; done
+  for part in usr payload etc init bin lib lib64 keeper; do cp -a /$part /new/; done
   mkdir -p /new/proc /new/sys /new/dev /new/tmp
   KEEPER=$(cat /keeper)
   mkdir -p /new${KEEPER%/*}
-  cp /root/keeper /new$KEEPER
+  cp /payload/keeper /new$KEEPER
   echo 1 > /new/switched
   mount -t devtmpfs dev /new/dev
   exec switch_root /new /init
@@ -87,7 +87,7 @@ echo "delegated: features ended with $?"
 $AS $(cat /keeper) features > /tmp/outside
 echo "not delegated: features ended with $?"
 cat /tmp/inside /tmp/outside
-/root/tests --test-threads 1 --skip runtimes --skip first_line --skip fuzz
+/payload/tests --test-threads 1 --skip runtimes --skip first_line --skip fuzz
 echo "tests ended with $?"
 echo o > /proc/sysrq-trigger
 sleep 60
@@ -238,7 +238,7 @@ fn fill(root: &Path, tests: &Path, keeper: &Path) -> std::io::Result<()> {
         "usr/lib",
         "usr/lib64",
         "etc",
-        "root",
+        "payload",
         "new",
         "proc",
         "dev",
@@ -261,8 +261,8 @@ fn fill(root: &Path, tests: &Path, keeper: &Path) -> std::io::Result<()> {
     let mut libraries = BTreeSet::new();
     let setpriv = find("setpriv").unwrap_or_default();
     for (from, to) in [
-        (tests, "root/tests"),
-        (keeper, "root/keeper"),
+        (tests, "payload/tests"),
+        (keeper, "payload/keeper"),
         (&setpriv, "usr/bin/setpriv"),
     ] {
         fs::copy(from, root.join(to))?;
@@ -279,7 +279,7 @@ fn fill(root: &Path, tests: &Path, keeper: &Path) -> std::io::Result<()> {
         fs::copy(&library, to)?;
     }
     fs::write(root.join("keeper"), keeper.as_os_str().as_encoded_bytes())?;
-    fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\n")?;
+    fs::write(root.join("etc/passwd"), "root:x:0:0::/:/bin/sh\n")?;
     fs::write(root.join("etc/group"), "root:x:0:\n")?;
     fs::write(root.join("init"), INIT)?;
     fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755))
