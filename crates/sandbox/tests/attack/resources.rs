@@ -151,9 +151,21 @@ async fn case_47_closed_output_and_no_end() {
 #[tokio::test]
 async fn case_48_the_caller_is_killed() {
     let owner = format!("killed-{}", std::process::id());
+    let work = tempfile::tempdir().unwrap();
+    let policy = work.path().join("policy.toml");
+    // Who is not root has no control groups here.
+    let degraded = r#"allow_degraded = ["cgroup-memory", "cgroup-pids", "cgroup-cpu"]"#;
+    std::fs::write(&policy, format!("extends = \"native\"\n{degraded}\n")).unwrap();
     let mut caller = Command::new(KEEPER)
-        .args(["sandbox", &owner, "120000", "native", "sleep", "1000"])
-        .current_dir(tempfile::tempdir().unwrap().keep())
+        .args([
+            "sandbox",
+            &owner,
+            "120000",
+            policy.to_str().unwrap(),
+            "sleep",
+            "1000",
+        ])
+        .current_dir(work.path())
         .stdout(Stdio::null())
         .stderr(Stdio::inherit())
         .spawn()
