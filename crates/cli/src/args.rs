@@ -90,6 +90,9 @@ pub(crate) enum Command {
     /// Explains error codes.
     #[command(subcommand)]
     Errors(Errors),
+    /// Runs programs in a sandbox, without a node.
+    #[command(subcommand)]
+    Sandbox(SandboxCommand),
     /// Checks whether everything that is needed is there.
     Doctor,
     /// Prints completions for a shell.
@@ -148,6 +151,47 @@ pub(crate) struct Run {
     /// Idempotency key: the same key gives the same goal and result.
     #[arg(long)]
     pub(crate) key: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SandboxCommand {
+    /// Runs one program; its output is printed when it has ended. Ends with the program's
+    /// own status; 124 at the time limit, 125 at the output limit, 126 when it could not be
+    /// run, 128 and the signal that ended it.
+    Run(SandboxRun),
+    /// Shows which protections this machine offers, and what to do about the others.
+    Check,
+    /// Prints a built-in policy with all its values as they are after what it extends.
+    Policy {
+        /// default, python, node, java, native or network.
+        name: String,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SandboxRun {
+    /// A built-in policy, or a file.
+    #[arg(long, default_value = "default")]
+    pub(crate) policy: String,
+    /// The folder that the program works in, and may change if the policy says so.
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    pub(crate) work: PathBuf,
+    /// As root: make that folder the sandbox user's own first.
+    #[arg(long)]
+    pub(crate) give_work: bool,
+    /// How long it may take.
+    #[arg(long, default_value_t = 30_000, value_name = "MS",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) timeout_ms: u64,
+    /// A host with a port that it may reach through the egress proxy. Repeatable.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) allow: Vec<String>,
+    /// A protection that may be absent, by its name in `sandbox check`. Repeatable.
+    #[arg(long, value_name = "FEATURE")]
+    pub(crate) allow_degraded: Vec<String>,
+    /// The program and its arguments.
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, ClapArgs)]

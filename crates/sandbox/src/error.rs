@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::feature::Feature;
+
 /// Where an operating-system error happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
@@ -67,6 +69,47 @@ pub enum SpawnError {
         /// The system's error number.
         errno: i32,
     },
+    /// The machine lacks a protection that the policy asks for.
+    #[error(
+        "the sandbox needs {feature}, which this machine does not give: {tried} (errno {errno}); \
+         {remedy}"
+    )]
+    FeatureMissing {
+        /// The protection.
+        feature: Feature,
+        /// What was tried when it failed.
+        tried: String,
+        /// The system's error number.
+        errno: i32,
+        /// What an administrator can do.
+        remedy: String,
+    },
+    /// A step of building the sandbox failed. The program was not executed.
+    #[error("the sandbox could not be built: {stage} (errno {errno})")]
+    Setup {
+        /// Which step.
+        stage: String,
+        /// The system's error number.
+        errno: i32,
+    },
+    /// A limit was set and reads back as something else.
+    #[error("limit {file} did not take: set {wanted}, reads {found}")]
+    LimitNotTaken {
+        /// The file of the control group.
+        file: String,
+        /// What was written.
+        wanted: String,
+        /// What was read.
+        found: String,
+    },
+    /// The policy cannot be read or asks for what no sandbox gives.
+    #[error("policy {policy}: {reason}")]
+    Policy {
+        /// Its name or file.
+        policy: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The keeper itself could not be started; so nothing was.
     #[error("the keeper could not be started (errno {errno})")]
     KeeperUnavailable {
@@ -99,6 +142,13 @@ impl SpawnError {
                     ..
                 }
         )
+    }
+
+    pub(crate) fn setup(stage: &str, errno: rustix::io::Errno) -> Self {
+        Self::Setup {
+            stage: stage.to_owned(),
+            errno: errno.raw_os_error(),
+        }
     }
 
     pub(crate) fn os(stage: Stage, errno: rustix::io::Errno) -> Self {

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::feature::Feature;
+
 /// Why a run came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
@@ -17,6 +19,38 @@ pub enum Cause {
     OutputLimit,
     /// The caller asked for it: the kill switch was used or the future dropped.
     Killed,
+}
+
+/// A limit that a run ran into and that explains its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Hit {
+    /// The kernel killed a process of it for memory.
+    Memory,
+    /// It was refused more processes.
+    Processes,
+    /// It made a system call that ends the process.
+    Seccomp,
+}
+
+/// Why a run came to its end, in one word: [`Cause`] and [`Hit`] together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// The program exited with this status.
+    Exit(i32),
+    /// The program was ended by this signal.
+    Signal(i32),
+    /// It used more memory than it may.
+    Oom,
+    /// It wanted more processes than it may have, and failed.
+    Pids,
+    /// Its time was over.
+    Timeout,
+    /// It wrote more than it may.
+    OutputLimit,
+    /// It made a system call that ends the process.
+    Seccomp,
+    /// The caller asked for it.
+    Cancelled,
 }
 
 /// What a run was confined by.
@@ -36,6 +70,17 @@ impl Level {
         Self {
             name: "tree".to_owned(),
             missing: missing.map(str::to_owned).to_vec(),
+        }
+    }
+
+    /// The level `sandbox`, without the protections that are `missing` on the machine.
+    #[must_use]
+    pub fn sandbox(missing: &[Feature]) -> Self {
+        let mut missing: Vec<_> = missing.iter().map(|f| f.name().to_owned()).collect();
+        missing.sort();
+        Self {
+            name: "sandbox".to_owned(),
+            missing,
         }
     }
 }
@@ -63,11 +108,29 @@ pub struct Exit {
     pub max_rss_bytes: u64,
     /// What it was confined by.
     pub level: Level,
+    /// The limit that explains its end, where one does and the level can tell.
+    #[serde(default)]
+    pub hit: Option<Hit>,
 }
 
 impl Exit {
+    /// Why the run came to its end, with the limit that it ran into.
+    #[must_use]
+    pub fn end(&self) -> End {
+        match (self.cause, self.hit) {
+            (Cause::Deadline, _) => End::Timeout,
+            (Cause::OutputLimit, _) => End::OutputLimit,
+            (Cause::Killed, _) => End::Cancelled,
+            (_, Some(Hit::Memory)) => End::Oom,
+            (_, Some(Hit::Processes)) => End::Pids,
+            (_, Some(Hit::Seccomp)) => End::Seccomp,
+            (Cause::Exited(status), None) => End::Exit(status),
+            (Cause::Signaled(signal), None) => End::Signal(signal),
+        }
+    }
+
     /// The outcome of a run that was killed before its program started.
-    pub(crate) fn killed_before_start() -> Self {
+    pub(crate) fn killed_before_start(level: Level) -> Self {
         Self {
             cause: Cause::Killed,
             stdout: Vec::new(),
@@ -75,7 +138,8 @@ impl Exit {
             wall_ms: 0,
             cpu_ms: 0,
             max_rss_bytes: 0,
-            level: Level::tree(),
+            level,
+            hit: None,
         }
     }
 }
@@ -91,6 +155,7 @@ impl fmt::Debug for Exit {
             .field("cpu_ms", &self.cpu_ms)
             .field("max_rss_bytes", &self.max_rss_bytes)
             .field("level", &self.level.name)
+            .field("hit", &self.hit)
             .finish()
     }
 }

@@ -2,7 +2,25 @@
 //!
 //! A caller hands over a [`ProcessSpec`] and gets back an [`Exit`]: what the
 //! program wrote, how it ended, what it used, and at which [`Level`] it was
-//! confined. The trait is [`Confine`]; the level built here is **tree**.
+//! confined. The trait is [`Confine`]; there are two levels, **tree** ([`TreeConfine`]) and
+//! **sandbox** ([`SandboxConfine`]).
+//!
+//! # What the sandbox level promises
+//!
+//! Each run has namespaces, a file tree, users, limits and filters of its own, as its
+//! [`Policy`] says, and nothing that the policy does not name.
+//!
+//! - [`Confine::run`] returns only when everything in the sandbox is dead. Everything dies
+//!   with the caller, with the helper that built it, at the deadline (which the sandbox's
+//!   first process keeps by itself), and with the program.
+//! - A protection that the machine lacks refuses the run, unless the policy allows its
+//!   absence by name; then [`Level::missing`] says so in every result.
+//! - A limit that was set is read back; one that did not take is an error.
+//! - The end is typed: [`Exit::end`].
+//! - With an allow-list, every connection goes through a proxy outside that decides before
+//!   it resolves; without one there is no network.
+//!
+//! `docs/explanation/sandbox.md` says in plain words what is not contained.
 //!
 //! # What the tree level promises
 //!
@@ -43,26 +61,47 @@
 //!
 //! Goals, plans, tools, the bus, the journal. It can be used by itself, also
 //! from a shell through the `detent-keeper` program.
+//!
+//! # Where things are
+//!
+//! `sandbox/` is the caller's side, `helper/` the processes that build (`probe`, `serve`,
+//! `seat`, `run`, `init`, `root`, `tool`, `filter`), `cgroup/` the groups, `egress/` the
+//! proxy, `policy/` the data, `wire` what is said between caller and helper, `sys` all
+//! system calls that need `unsafe`; `keeper/` and `tree` are the tree level.
 
+mod beneath;
+mod cgroup;
 mod clock;
 mod confine;
+mod egress;
 mod error;
 mod exit;
+mod feature;
 mod frame;
+mod helper;
 mod keeper;
 mod kill;
+mod policy;
 mod proc;
+mod sandbox;
 mod session;
 mod spec;
 mod sweep;
+mod sys;
 mod tree;
+mod wire;
 
+pub use beneath::read_beneath;
 pub use clock::BootInstant;
 pub use confine::{Confine, Started};
+pub use egress::{EgressLog, EgressVerdict, Rules};
 pub use error::{SpawnError, Stage, SweepError};
-pub use exit::{Cause, Exit, Level};
+pub use exit::{Cause, End, Exit, Hit, Level};
+pub use feature::{Feature, FeatureTable, Finding};
 pub use keeper::keeper_main;
 pub use kill::KillSwitch;
+pub use policy::{Files, Network, Policy, Resources, Work};
+pub use sandbox::{HELPERS_MAX, SandboxConfine, SandboxOptions};
 pub use spec::{
     ARGS_BYTES_MAX, ENV_RUN_ID, ENV_RUN_OWNER, Limits, OUTPUT_BYTES_MAX, ProcessSpec, RunTag,
     STDIN_BYTES_MAX, STRING_BYTES_MAX, TAG_BYTES_MAX,

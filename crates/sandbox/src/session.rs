@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::confine::Started;
 use crate::error::{SpawnError, SweepError};
-use crate::exit::Exit;
+use crate::exit::{Exit, Level};
 use crate::frame::{self, Report};
 use crate::keeper::NOTHING_TO_DO;
 use crate::kill::KillSwitch;
@@ -153,7 +153,7 @@ impl Session {
         let status = self.keeper.wait().await.ok();
         let idle = status.and_then(|status| status.code()) == Some(NOTHING_TO_DO);
         if idle && kill.is_killed() && !self.started {
-            return Ok(Exit::killed_before_start());
+            return Ok(Exit::killed_before_start(Level::tree()));
         }
         let seen = ended.map_or_else(|| error.to_string(), |status| status.to_string());
         tracing::warn!(

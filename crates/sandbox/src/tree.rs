@@ -83,7 +83,7 @@ impl Confine for TreeConfine {
     ) -> Result<Exit, SpawnError> {
         spec.check()?;
         if kill.is_killed() {
-            return Ok(Exit::killed_before_start());
+            return Ok(Exit::killed_before_start(Level::tree()));
         }
         let request = frame::encode(&spec).map_err(|error| SpawnError::InvalidSpec {
             reason: error.to_string(),

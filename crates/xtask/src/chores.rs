@@ -40,11 +40,12 @@ pub(crate) fn chaos(args: &[String]) -> Result<(), Failure> {
 }
 
 /// Benchmarks by name, with the package that holds each.
-const BENCHES: [(&str, &str); 4] = [
+const BENCHES: [(&str, &str); 5] = [
     ("loop", "detent-node"),
     ("nats", "detent-node"),
     ("local", "detent-bus"),
     ("commit", "detent-store"),
+    ("sandbox", "detent-sandbox"),
 ];
 
 /// Runs one benchmark; the first one, where none is named.

@@ -1,14 +1,16 @@
-//! The repository's own chores: `cargo xtask setup|test|sim|model|chaos|bench|docs|tidy`.
+//! The repository's own chores: `cargo xtask setup|test|sim|model|chaos|attack|test-vm|bench|docs|tidy`.
 //!
 //! Promises: a chore says what it runs before it runs it, shows the output as it comes,
 //! and ends with a non-zero exit code when anything failed. Depends on nothing of the
 //! product, so that it builds in seconds.
 
+mod attack;
 mod chores;
 mod run;
 mod setup;
 mod stages;
 mod tidy;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -26,6 +28,8 @@ Usage: cargo xtask CHORE [OPTIONS]
                            the protocol's model, whole; arguments go to detent-model
   chaos [--rounds N]       the kill table on the real binary (default 20 rounds; DETENT_SEED
                            runs the same kills again)
+  attack [FILTER]          the attacks on the sandbox; ends with how many it contained
+  test-vm                  the sandbox's tests on a kernel of their own, in an emulator
   bench [NAME] ...         one benchmark (default: loop); further arguments go to it
   docs                     write the pages about error codes and docs/reference/api from the code
   tidy                     the rules of the house, without building anything
@@ -67,6 +71,8 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "test" => stages::test(rest),
         "sim" => chores::sim(rest).map_err(Failure::Failed),
         "model" => chores::model(rest).map_err(Failure::Failed),
+        "attack" => attack::attack(rest),
+        "test-vm" => vm::test_vm(rest),
         "bench" => chores::bench(rest),
         "chaos" => chores::chaos(rest),
         "setup" => bare(rest, setup::setup),

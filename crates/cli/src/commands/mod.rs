@@ -8,6 +8,7 @@ mod goals;
 pub(crate) mod nats;
 mod replay;
 mod run;
+mod sandbox;
 mod submit;
 mod tools;
 mod up;
@@ -32,6 +33,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Fault> {
         Command::Tools(tools) => tools::run(global, &tools),
         Command::Config(command) => config::run(global, &command),
         Command::Errors(command) => errors::run(&command),
+        Command::Sandbox(command) => sandbox::run(command).await,
         Command::Doctor => doctor::doctor(global).await,
         Command::Completions { shell } => Ok(completions(shell)),
     }

@@ -6,14 +6,18 @@
 //! dies with it, or with this command, or at the limit. Exit statuses: the
 //! program's own; 128 + the signal that ended it; 124 at the time limit; 125 at
 //! the output limit; 126 when it could not be run; 2 for wrong usage.
+//!
+//! `detent-keeper sandbox OWNER WALL_MS POLICY PROGRAM [ARG...]` does the same in a
+//! sandbox; POLICY is the name of a built-in one or a file. `detent-keeper features` shows
+//! what this machine offers, and exits with 1 when something is missing.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
 
 use detent_sandbox::{
-    Cause, Confine, Exit, KeeperCommand, KillSwitch, Limits, ProcessSpec, RunTag, SpawnError,
-    TreeConfine, keeper_main,
+    Cause, Confine, Exit, Feature, KeeperCommand, KillSwitch, Limits, Policy, ProcessSpec, RunTag,
+    SandboxConfine, SandboxOptions, SpawnError, TreeConfine, keeper_main,
 };
 
 const USAGE: u8 = 2;
@@ -30,26 +34,76 @@ fn main() -> ExitCode {
     if args.is_empty() {
         return status(keeper_main());
     }
-    let Some(spec) = spec_from(&args) else {
-        eprintln!("usage: detent-keeper run OWNER WALL_MS PROGRAM [ARG...]");
+    if args == ["features"] {
+        return features().unwrap_or_else(|error| not_run(&error));
+    }
+    let (policy, spec) = match args.split_first() {
+        Some((command, rest)) if command == "run" => (None, spec_from(rest)),
+        Some((command, [owner, wall_ms, policy, rest @ ..])) if command == "sandbox" => {
+            let all = [&[owner.clone(), wall_ms.clone()], rest].concat();
+            (Some(policy), spec_from(&all))
+        }
+        _ => (None, None),
+    };
+    let Some(spec) = spec else {
+        eprintln!(
+            "usage: detent-keeper run OWNER WALL_MS PROGRAM [ARG...]\n\
+             \x20      detent-keeper sandbox OWNER WALL_MS POLICY PROGRAM [ARG...]\n\
+             \x20      detent-keeper features"
+        );
         return ExitCode::from(USAGE);
     };
-    match run(spec) {
+    let ended = match policy {
+        None => run(spec),
+        Some(policy) => run_sandboxed(policy, spec),
+    };
+    match ended {
         Ok(exit) => report(&exit),
-        Err(error) => {
-            eprintln!("detent-keeper: {error}");
-            ExitCode::from(NOT_RUN)
-        }
+        Err(error) => not_run(&error),
+    }
+}
+
+fn not_run(error: &SpawnError) -> ExitCode {
+    eprintln!("detent-keeper: {error}");
+    ExitCode::from(NOT_RUN)
+}
+
+fn features() -> Result<ExitCode, SpawnError> {
+    let mut policy = Policy::builtin("default")?;
+    policy.allow_degraded = Feature::ALL.to_vec();
+    let confine = runtime()?.block_on(SandboxConfine::start(options(policy)))?;
+    print!("{}", confine.features());
+    Ok(ExitCode::from(u8::from(
+        !confine.features().missing().is_empty(),
+    )))
+}
+
+/// Runs in a sandbox with a built-in policy, or one from a file.
+fn run_sandboxed(policy: &str, spec: ProcessSpec) -> Result<Exit, SpawnError> {
+    let policy = match std::fs::read_to_string(policy) {
+        Ok(text) => Policy::from_toml(policy, &text)?,
+        Err(_) => Policy::builtin(policy)?,
+    };
+    runtime()?.block_on(async {
+        let confine = SandboxConfine::start(options(policy)).await?;
+        confine.run(spec, KillSwitch::new()).await
+    })
+}
+
+fn options(policy: Policy) -> SandboxOptions {
+    SandboxOptions {
+        helper: KeeperCommand::this_program(&[]),
+        helpers: 1,
+        policy,
+        give_work: false,
+        egress_log: None,
     }
 }
 
 fn spec_from(args: &[String]) -> Option<ProcessSpec> {
-    let [command, owner, wall_ms, program, rest @ ..] = args else {
+    let [owner, wall_ms, program, rest @ ..] = args else {
         return None;
     };
-    if command != "run" {
-        return None;
-    }
     Some(ProcessSpec {
         program: program.clone(),
         args: rest.to_vec(),
@@ -76,14 +130,17 @@ fn environment() -> BTreeMap<String, String> {
 }
 
 fn run(spec: ProcessSpec) -> Result<Exit, SpawnError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| SpawnError::KeeperUnavailable {
-            errno: error.raw_os_error().unwrap_or(0),
-        })?;
     let confine = TreeConfine::new(KeeperCommand::this_program(&[]));
-    runtime.block_on(confine.run(spec, KillSwitch::new()))
+    runtime()?.block_on(confine.run(spec, KillSwitch::new()))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, SpawnError> {
+    let builder = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    builder.map_err(|error| SpawnError::KeeperUnavailable {
+        errno: error.raw_os_error().unwrap_or(0),
+    })
 }
 
 fn report(exit: &Exit) -> ExitCode {

@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal};
 use crate::clock::BootInstant;
 use crate::error::{SpawnError, Stage};
 use crate::spec::ProcessSpec;
+use crate::sys;
 
 /// Where a program without a slash is looked for when the run has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/bin:/bin";
@@ -22,13 +23,11 @@ const DEFAULT_PATH: &str = "/usr/bin:/bin";
 /// no such error.
 const TOO_LATE: Errno = Errno::TIME;
 
-/// How many signals the kernel has.
-const SIGNALS: usize = 64;
-
 /// Executes the program. On an error nothing was executed.
 pub(super) fn spawn(spec: &ProcessSpec) -> Result<Child, SpawnError> {
     check_cwd(&spec.cwd)?;
-    let program = find_program(spec)?;
+    let path = spec.env.get("PATH").map(String::as_str);
+    let program = find_program(&spec.program, candidates(&spec.program, path, &spec.cwd))?;
     let mut command = Command::new(program);
     command
         .arg0(&spec.program)
@@ -49,7 +48,7 @@ pub(super) fn spawn(spec: &ProcessSpec) -> Result<Child, SpawnError> {
 
 /// The last steps in the forked child.
 fn become_program(keeper: Pid, start_deadline: Option<BootInstant>) -> io::Result<()> {
-    default_signals();
+    sys::default_signals();
     rustix::process::setsid()?;
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // The keeper may have died before that took effect.
@@ -61,34 +60,6 @@ fn become_program(keeper: Pid, start_deadline: Option<BootInstant>) -> io::Resul
     match start_deadline {
         Some(deadline) if BootInstant::now() >= deadline => Err(TOO_LATE.into()),
         _ => Ok(()),
-    }
-}
-
-/// Undoes what the keeper and its caller ignore or block.
-fn default_signals() {
-    // All zero is the kernel's SIG_DFL without flags; longer than its struct on
-    // every architecture.
-    let default = [0_u64; 8];
-    for signal in 1..=SIGNALS {
-        // By number, because libc refuses to touch the two it keeps for itself.
-        // SAFETY: `default` outlives the call and installs no handler. The call
-        // fails harmlessly for the signals that cannot be set.
-        unsafe {
-            libc::syscall(
-                libc::SYS_rt_sigaction,
-                signal,
-                default.as_ptr(),
-                std::ptr::null_mut::<u64>(),
-                SIGNALS / 8,
-            );
-        }
-    }
-    // SAFETY: the set is initialised by sigemptyset before it is used, and
-    // there is one thread.
-    unsafe {
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
     }
 }
 
@@ -117,9 +88,9 @@ fn check_cwd(cwd: &Path) -> Result<(), SpawnError> {
 
 /// The file to execute. Like the shell: the first executable one wins, and one
 /// that is there but not executable is remembered as the better error.
-fn find_program(spec: &ProcessSpec) -> Result<PathBuf, SpawnError> {
+pub(crate) fn find_program(program: &str, candidates: Vec<PathBuf>) -> Result<PathBuf, SpawnError> {
     let mut seen = false;
-    for candidate in candidates(spec) {
+    for candidate in candidates {
         match fs::metadata(&candidate) {
             Ok(found) if found.is_file() => {
                 if rustix::fs::access(&candidate, Access::EXEC_OK).is_ok() {
@@ -127,25 +98,25 @@ fn find_program(spec: &ProcessSpec) -> Result<PathBuf, SpawnError> {
                 }
                 seen = true;
             }
-            Ok(_) => seen |= spec.program.contains('/'),
+            Ok(_) => seen |= program.contains('/'),
             Err(error) => seen |= error.kind() == io::ErrorKind::PermissionDenied,
         }
     }
+    let program = program.to_owned();
     if seen {
-        return Err(denied(spec));
+        return Err(SpawnError::PermissionDenied { program });
     }
-    Err(SpawnError::NotFound {
-        program: spec.program.clone(),
-    })
+    Err(SpawnError::NotFound { program })
 }
 
-fn candidates(spec: &ProcessSpec) -> Vec<PathBuf> {
-    if spec.program.contains('/') {
-        return vec![spec.cwd.join(&spec.program)];
+/// Where the program may be, for this `PATH` and working directory.
+pub(crate) fn candidates(program: &str, path: Option<&str>, cwd: &Path) -> Vec<PathBuf> {
+    if program.contains('/') {
+        return vec![cwd.join(program)];
     }
-    let path = spec.env.get("PATH").map_or(DEFAULT_PATH, String::as_str);
+    let path = path.unwrap_or(DEFAULT_PATH);
     path.split(':')
-        .map(|directory| spec.cwd.join(directory).join(&spec.program))
+        .map(|directory| cwd.join(directory).join(program))
         .collect()
 }
 

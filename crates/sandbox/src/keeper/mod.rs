@@ -19,7 +19,12 @@ use rustix::io::Errno;
 use crate::error::{SpawnError, Stage};
 use crate::exit::{Exit, Level};
 use crate::frame::{self, Report, SPEC_FRAME_BYTES_MAX};
+use crate::helper;
 use crate::spec::ProcessSpec;
+use crate::sys;
+
+pub(crate) use child::{candidates, find_program};
+pub(crate) use reaper::Reaper;
 
 /// The report was written.
 const DONE: i32 = 0;
@@ -37,11 +42,17 @@ const NO_STREAMS: i32 = 71;
 /// file, and to be followed by [`std::process::exit`]. Changes the signal
 /// dispositions and the session of the whole process.
 ///
+/// Started by a [`crate::SandboxConfine`] it becomes the helper that builds sandboxes
+/// instead.
+///
 /// Exit statuses: 0 the outcome was reported (or nobody was left to read it);
 /// 3 the control pipe closed before a specification came; 64 what came is no
 /// specification; 71 the standard streams are unusable.
 #[must_use]
 pub fn keeper_main() -> i32 {
+    if std::env::var_os(helper::ENV_HELPER).is_some() {
+        return helper::main();
+    }
     let prepared = prepare();
     let Ok((mut control, mut reports)) = streams() else {
         return NO_STREAMS;
@@ -71,7 +82,8 @@ fn streams() -> io::Result<(File, File)> {
 /// Makes this process the owner of whatever it will start.
 fn prepare() -> Result<(), Errno> {
     ignore_signals();
-    close_files_on_exec()?;
+    // Files the caller left open without close-on-exec stop here.
+    sys::close_on_exec_from(3)?;
     // Fails only for a process-group leader, such as one started by hand in a
     // shell, which has its own group already.
     let _ = rustix::process::setsid();
@@ -80,7 +92,7 @@ fn prepare() -> Result<(), Errno> {
 
 /// A signal sent to a whole terminal or service must not end the keeper before
 /// its tree; the caller's death is told by the control pipe.
-fn ignore_signals() {
+pub(crate) fn ignore_signals() {
     let ignored = [
         libc::SIGINT,
         libc::SIGTERM,
@@ -99,29 +111,11 @@ fn ignore_signals() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-/// Files the caller left open without close-on-exec stop here.
-fn close_files_on_exec() -> Result<(), Errno> {
-    // SAFETY: sets a flag on descriptors and closes none, so no owner of a
-    // descriptor is deceived. By number because not every libc wraps it.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            3,
-            libc::c_uint::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
-    };
-    if done == 0 {
-        return Ok(());
-    }
-    Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::NOSYS))
-}
-
 /// Starts the program, watches it to its end, kills what is left.
 fn keep(spec: &mut ProcessSpec, control: &File, reports: &mut File) -> Result<Exit, SpawnError> {
     spec.check()?;
     if watch::is_closed(control.as_fd()) {
-        return Ok(Exit::killed_before_start());
+        return Ok(Exit::killed_before_start(Level::tree()));
     }
     let mut tree = watch::Tree::start(spec)?;
     let started = Report::Started {

@@ -18,7 +18,7 @@ const PAUSE_MIN: Duration = Duration::from_micros(200);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// Reaps the descendants of this process and remembers how one of them ended.
-pub(super) struct Reaper {
+pub(crate) struct Reaper {
     child: Pid,
     status: Option<WaitStatus>,
 }
@@ -33,7 +33,7 @@ enum Round {
 
 impl Reaper {
     /// Owns the tree whose first process is `child`, a session leader.
-    pub(super) fn new(child: Pid) -> Self {
+    pub(crate) fn new(child: Pid) -> Self {
         Self {
             child,
             status: None,
@@ -52,7 +52,7 @@ impl Reaper {
     }
 
     /// Kills everything and returns when everything is reaped.
-    pub(super) fn kill_all(&mut self) {
+    pub(crate) fn kill_all(&mut self) {
         // While the first process is unreaped its group id is its own. The
         // kernel signals a group atomically: no member forks its way out.
         if self.status.is_none() {

@@ -14,6 +14,7 @@ use crate::clock::BootInstant;
 use crate::error::{SpawnError, Stage};
 use crate::exit::{Cause, Exit, Level};
 use crate::spec::ProcessSpec;
+use crate::sys;
 
 /// The longest sleep: orphans are reaped this often, and poll's own clock,
 /// which stands still while the machine is suspended, is corrected.
@@ -153,7 +154,7 @@ impl Tree {
         let wall = BootInstant::now().since(self.began_at);
         self.pumps.drain();
         let cause = self.cause(ending)?;
-        let usage = Usage::of_reaped();
+        let usage = sys::used_by_children();
         let (stdout, stderr_tail) = self.pumps.into_output();
         Ok(Exit {
             cause,
@@ -163,6 +164,7 @@ impl Tree {
             cpu_ms: usage.cpu_ms,
             max_rss_bytes: usage.max_rss_bytes,
             level,
+            hit: None,
         })
     }
 
@@ -198,34 +200,6 @@ struct Ready {
     stdin: bool,
     stdout: bool,
     stderr: bool,
-}
-
-/// What all reaped processes used.
-struct Usage {
-    cpu_ms: u64,
-    max_rss_bytes: u64,
-}
-
-impl Usage {
-    fn of_reaped() -> Self {
-        // SAFETY: a struct of integers, for which zero is a value, that is
-        // valid for writing during the call.
-        let usage = unsafe {
-            let mut usage: libc::rusage = std::mem::zeroed();
-            libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
-            usage
-        };
-        let max_rss_kib = u64::try_from(usage.ru_maxrss).unwrap_or(0);
-        Self {
-            cpu_ms: (micros(usage.ru_utime) + micros(usage.ru_stime)) / 1000,
-            max_rss_bytes: max_rss_kib.saturating_mul(1024),
-        }
-    }
-}
-
-fn micros(time: libc::timeval) -> u64 {
-    let secs = u64::try_from(time.tv_sec).unwrap_or(0);
-    secs.saturating_mul(1_000_000) + u64::try_from(time.tv_usec).unwrap_or(0)
 }
 
 /// Whether the other end of the control pipe is closed, without waiting.
