@@ -238,7 +238,12 @@ fn page(
 ) -> Result<Vec<Stored>, Fault> {
     loop {
         let last = last_seq(storage, key)?;
-        let first = after.saturating_add(1).max(floor_of(storage, key)?);
+        let floor = floor_of(storage, key)?;
+        if floor > last {
+            // Forgotten between the two looks: the head that was read is gone.
+            continue;
+        }
+        let first = after.saturating_add(1).max(floor);
         let mut found: Vec<Stored> = Vec::new();
         let mut bytes = 0;
         let missing = 'entries: {

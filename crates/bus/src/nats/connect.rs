@@ -4,7 +4,9 @@ use super::link::{Link, Links};
 use super::options::{NatsAuth, NatsOptions};
 use super::replies::Replies;
 use async_nats::connection::State;
-use async_nats::jetstream::{self, context::ContextBuilder};
+use async_nats::jetstream;
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{AccountError, AccountErrorKind, ContextBuilder};
 use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, ServerAddr};
 use bytes::Bytes;
 use detent_protocol::{Code, Fault, MESSAGE_BYTES_MAX};
@@ -30,6 +32,8 @@ const COMMANDS_MAX: usize = 2048;
 /// Most messages of one subscription that its task has not taken yet. That task only
 /// moves them on, so this covers a burst within one reading.
 const BURST_MAX: usize = 16_384;
+/// For one try to ask for the account.
+const ACCOUNT_TRY: Duration = Duration::from_secs(3);
 /// For an answer of JetStream's API; its own work may wait for an election (4 to 9 s).
 pub(crate) const API_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -114,17 +118,34 @@ impl Broker {
             );
             return Err(Fault::new(Code::BrokerRefused, text));
         }
+        self.check_account().await
+    }
+
+    /// Servers that are finding each other leave the question without an answer: it is
+    /// asked again.
+    async fn check_account(&self) -> Result<(), Fault> {
         let since = Instant::now();
-        let why = tokio::select! {
-            asked = self.jetstream.query_account() => match asked {
-                Ok(_) => return Ok(()),
-                Err(error) => error.to_string(),
-            },
-            // Told beside the request, which just gets no answer.
-            words = self.links.denial("$JS.API.INFO", since) => words,
-        };
-        let text = format!("no JetStream for this account: {why}");
-        Err(Fault::new(Code::BrokerRefused, text))
+        let wait = self.options.connect_timeout.max(API_TIMEOUT);
+        while since.elapsed() < wait {
+            let asked = tokio::time::timeout(ACCOUNT_TRY, self.jetstream.query_account());
+            let why = tokio::select! {
+                asked = asked => match asked {
+                    Ok(Ok(_)) => return Ok(()),
+                    Ok(Err(error)) if may_pass(&error) => {
+                        tokio::time::sleep(LOOK_EVERY).await;
+                        continue;
+                    }
+                    Ok(Err(error)) => error.to_string(),
+                    Err(_) => continue,
+                },
+                // Told beside the request, which just gets no answer.
+                words = self.links.denial("$JS.API.INFO", since) => words,
+            };
+            let text = format!("no JetStream for this account: {why}");
+            return Err(Fault::new(Code::BrokerRefused, text));
+        }
+        let text = format!("JetStream did not answer within {wait:?}");
+        Err(Fault::new(Code::BrokerUnreachable, text))
     }
 
     /// Is there a connection now?
@@ -157,6 +178,17 @@ impl Broker {
     /// The fault for a request that JetStream did not carry out, `what` first.
     pub(crate) fn fault(&self, what: &str, error: &(dyn StdError + 'static)) -> Fault {
         Fault::new(Code::BrokerUnreachable, format!("{what}: {}", chain(error)))
+    }
+}
+
+/// Does this say that the servers have no leader yet?
+fn may_pass(error: &AccountError) -> bool {
+    match error.kind() {
+        AccountErrorKind::TimedOut => true,
+        AccountErrorKind::JetStream(error) => {
+            error.error_code() == ErrorCode::CLUSTER_NOT_AVAILABLE
+        }
+        _ => false,
     }
 }
 
