@@ -15,19 +15,24 @@ mod follow;
 
 pub use follow::Follow;
 
-use detent_bus::{Messages, call};
+use detent_bus::{BusError, Messages, call};
+use detent_protocol::envelope::{self, Message};
 use detent_protocol::goal::{Accepted, Submit};
 use detent_protocol::messages::{
     Answer, Ask, Control, Controlled, GoalLine, GoalView, Query, Verb,
 };
 use detent_protocol::result::GoalResult;
 use detent_protocol::{Code, Fault, GoalId, TenantId, subject};
+use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// Wait between two tries, where the fault names none.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// Longest wait for an answer before the same is asked again.
+const TRY: Duration = Duration::from_secs(5);
 
 /// How a client behaves.
 #[derive(Debug, Clone)]
@@ -78,15 +83,17 @@ impl Client {
     /// The node's fault: the contract's violation, `INTAKE_OVERLOADED`, …
     pub async fn submit(&self, submit: &Submit) -> Result<Accepted, Fault> {
         let subject = subject::submit(&submit.tenant, &submit.agent);
-        let wait = self.options.answer_timeout;
+        if submit.key.is_none() {
+            let wait = self.options.answer_timeout;
+            return call(&*self.messages, &subject, submit, wait).await;
+        }
         let began = Instant::now();
         loop {
-            let fault = match call(&*self.messages, &subject, submit, wait).await {
+            let fault = match self.ask(&subject, submit, TRY).await {
                 Ok(accepted) => return Ok(accepted),
                 Err(fault) => fault,
             };
-            let again = submit.key.is_some() && fault.code.retryable();
-            if !again || began.elapsed() >= self.options.patience {
+            if !fault.code.retryable() || began.elapsed() >= self.options.patience {
                 return Err(fault);
             }
             tokio::time::sleep(pause(&fault)).await;
@@ -125,13 +132,31 @@ impl Client {
             ask,
         };
         let subject = subject::query(&query.tenant);
-        call(
-            &*self.messages,
-            &subject,
-            &query,
-            self.options.answer_timeout,
-        )
-        .await
+        let asked_to_wait = match &query.ask {
+            Ask::Events { wait_ms, .. } => Duration::from_millis(*wait_ms),
+            _ => Duration::ZERO,
+        };
+        self.ask(&subject, &query, asked_to_wait + TRY).await
+    }
+
+    /// Asks what may be asked twice. Nobody says so when the node that got the question
+    /// has died, so it is asked again long before the answer's time is over.
+    async fn ask<Q: Message, A: DeserializeOwned>(
+        &self,
+        subject: &str,
+        question: &Q,
+        each: Duration,
+    ) -> Result<A, Fault> {
+        let payload = envelope::seal(question)?;
+        let began = Instant::now();
+        loop {
+            let asked = self.messages.request(subject, payload.clone(), each);
+            match asked.await {
+                Ok(answer) => return envelope::read_reply(&answer),
+                Err(BusError::Timeout { .. }) if began.elapsed() < self.options.answer_timeout => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// One goal as it stands.

@@ -238,6 +238,11 @@ impl Metrics {
         for status in ["succeeded", "failed", "cancelled"] {
             m.goals_ended.get_or_create(&Label::of(status)).inc_by(0);
         }
+        for code in ["BROKER_UNREACHABLE", "JOURNAL_STORAGE"] {
+            m.retention_failures
+                .get_or_create(&Label::of(code))
+                .inc_by(0);
+        }
         m
     }
 

@@ -35,8 +35,16 @@ fn subcommands(help: &str) -> Vec<String> {
 
 /// Options that every command takes stand once, with the program itself.
 fn without_global(help: &str) -> String {
-    const GLOBAL: [&str; 7] = [
-        "--config", "--data", "--set", "-o, ", "-v, ", "-h, ", "-V, ",
+    const GLOBAL: [&str; 9] = [
+        "--nats <",
+        "--tenant <",
+        "--config",
+        "--data",
+        "--set",
+        "-o, ",
+        "-v, ",
+        "-h, ",
+        "-V, ",
     ];
     let mut kept: Vec<&str> = Vec::new();
     let mut skipping = false;
