@@ -211,7 +211,7 @@ codes! {
     BrokerRefused = "BROKER_REFUSED", retry false,
         what "The message broker refused the connection, or denied permission for a subject or a stream.",
         cause "Wrong or missing credentials, no JetStream for this account, or a user without the permissions of its role.",
-        next "The message names the subject. `cluster/nats/` has the permissions of each role; `detent doctor` tries each one.";
+        next "The message names the subject. `cluster/nats/users.conf` has the permissions of each role. For a certificate set `nats.tls_ca` to who signed the server's.";
     StreamSettings = "STREAM_SETTINGS", retry false,
         what "A stream is missing, or stands with weaker settings than what it keeps needs.",
         cause "It was made by hand or by an older version, or its settings were changed: fewer copies, memory instead of files, an age limit, deletes allowed.",

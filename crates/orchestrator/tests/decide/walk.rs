@@ -125,13 +125,15 @@ fn proven(d: &Driver) {
 /// I9: nothing is reserved past a limit.
 fn within_budget(before: &GoalState, decision: &Decision) {
     let grew = decision.next.budget.committed != before.budget.committed;
-    let asks = decision
-        .commands
-        .iter()
-        .any(|c| matches!(c, Command::Call { .. } | Command::Plan { .. }));
-    if grew && asks {
+    let out = |wanted: fn(&Command) -> bool| decision.commands.iter().any(wanted);
+    let plans = out(|c| matches!(c, Command::Plan { .. }));
+    if grew && (plans || out(|c| matches!(c, Command::Call { .. }))) {
         let budget = &decision.next.budget;
-        assert_eq!(budget.committed.over(&budget.limits), None, "I9");
+        let over = budget.committed.over(&budget.limits);
+        // The answer that was under way may have cost more than was reserved for it; tools
+        // go on then, and no further plan is asked for.
+        let of_the_answer = over == Some("tokens") && !plans;
+        assert!(over.is_none() || of_the_answer, "I9: {over:?}");
     }
 }
 
