@@ -23,6 +23,9 @@ use tokio::task::JoinHandle;
 
 /// Waits before each further try to seal, milliseconds.
 const SEAL_WAITS_MS: [u64; 5] = [200, 500, 1_000, 2_000, 4_000];
+/// Longest wait for the answer to a look before it is asked for again; a probe takes 10 s
+/// unless it says otherwise.
+const LOOK_TRY: Duration = Duration::from_secs(15);
 /// Longest wait for one seal: an executor waits for the tree's end, milliseconds.
 const SEAL_TIMEOUT_MS: u64 = 15_000;
 
@@ -191,10 +194,31 @@ async fn look(shared: &Shared, step: StepId, attempt: u32, checks: Vec<Observe>)
     }
 }
 
+/// A look changes nothing, so it is asked for again long before its time is over: where
+/// a broker dies with the answer, nobody says so.
+async fn ask_again(
+    shared: &Shared,
+    subject: &str,
+    check: &Observe,
+    wait: Duration,
+) -> Result<Observation, Fault> {
+    let payload = seal(check)?;
+    let mut left = wait;
+    loop {
+        let each = left.min(LOOK_TRY);
+        let asked = shared.bus.messages.request(subject, payload.clone(), each);
+        match asked.await {
+            Ok(answer) => return read_reply(&answer),
+            Err(BusError::Timeout { .. }) if left > each => left -= each,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 async fn look_once(shared: &Shared, check: &Observe) -> Observation {
     let wait = Duration::from_millis(shared.options.look_timeout_ms);
     let subject = subject::observe(&check.probe, &shared.options.node);
-    let seen = call::<_, Observation>(&*shared.bus.messages, &subject, check, wait).await;
+    let seen = ask_again(shared, &subject, check, wait).await;
     seen.unwrap_or_else(|fault| Observation {
         verdict: Verdict::Unavailable { fault },
         evidence: None,
