@@ -27,6 +27,7 @@ pub(crate) fn setup() -> Result<(), String> {
         "rustup component add clippy",
     )?;
     python()?;
+    openssl()?;
     nextest()?;
     broker()?;
     clients::setup()
@@ -54,6 +55,16 @@ fn python() -> Result<(), String> {
         return Err(format!("python3 is {version}; do: {todo}"));
     }
     found("python3", &version);
+    Ok(())
+}
+
+/// Tests of TLS make their own certificates with it.
+fn openssl() -> Result<(), String> {
+    let mut ask = run::command("openssl");
+    ask.arg("version");
+    let version =
+        run::answer(ask).ok_or("openssl is missing; do: install your system's openssl")?;
+    found("openssl", &version);
     Ok(())
 }
 
